@@ -1,0 +1,1 @@
+//! Tests over the workspace itself; see `tests/`.
