@@ -1,0 +1,271 @@
+//! The order that is kept while edges come and go, and by which a cycle is seen at the edge that closes it.
+//!
+//! Each vertex has a position `(tier, place)`, compared in that order, such that every edge leads from a lower position
+//! to a higher one. An edge that agrees with the positions closes no cycle and costs constant time. For one that does
+//! not, the positions must change, or there is a cycle. The method is the two-way search of Bender, Fineman, Gilbert
+//! and Tarjan for sparse graphs ("A New Approach to Incremental Cycle Detection and Related Problems"):
+//!
+//! ```text
+//!   tier 2            ┌──► w' ─► …     w and what it reaches below tier 2 move up, ahead of the rest of the tier
+//!   tier 1   b ─► b ─► v               at most √m edges are followed backward from v, inside its tier
+//!   tier 0        w ─► …               w was below or beside v when the edge v ─► w came
+//! ```
+//!
+//! 1. Search backward from `v`, only along edges inside its tier, and give up after √m of them. Meeting `w` is a cycle.
+//! 2. If the search ended by itself, `w` belongs on the tier of `v`, behind everything the search found; if it was given
+//!    up, on the tier above, where it is behind all of that without looking further.
+//! 3. If that lifts `w`, search forward from it through the vertices that lie lower than its new tier: they are lifted
+//!    along. Meeting a vertex of step 1 is a cycle.
+//! 4. Only now write: new tiers, and new places at the front of the tier for what was found behind `v`, then for
+//!    what was lifted.
+//!
+//! A tier above the first exists only because √m edges lie on the one below it, so there are at most √m tiers; a vertex
+//! is lifted at most once a tier, and looks at its outgoing edges each time. So `m` insertions cost `O(m √m)` in all,
+//! `O(√m)` amortised for each, in any order of insertion. (Removals keep the positions right but may leave tiers thinner
+//! than that, so the bound is on insertions without removals between.) The order of Pearce and Kelly, which
+//! `petgraph::acyclic` keeps, has no such bound: joining the pieces of a long chain in an unlucky order is quadratic.
+//!
+//! Two cases need no search: a target without successors goes to the end of the source's tier; and a source without
+//! predecessors on its tier ends step 1 at once. They cover what plans do: leaves that are added to what exists, and
+//! a root that is put before it.
+//!
+//! A refused edge has written nothing. What it cost is not repaid by later operations, so the bound is on accepted ones.
+
+use std::collections::VecDeque;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
+use crate::list::{List, NIL};
+use crate::topology::{Direction, EdgeSlot, Mark, Slot, Topology};
+
+/// Buffers of the searches, kept so that adding an edge does not allocate.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Scratch {
+    /// The way of the depth-first search: a vertex and its next edge to follow.
+    trail: Vec<(Slot, EdgeSlot)>,
+    /// What reaches the source inside its tier; predecessors before successors.
+    behind: Vec<Slot>,
+    /// What the target reaches below its new tier; successors before predecessors.
+    ahead: Vec<Slot>,
+    /// Edges followed since the graph was made.
+    #[cfg(test)]
+    pub(crate) followed: u64,
+}
+
+/// The refused edge's target reaches its source.
+#[derive(Debug)]
+pub(crate) struct ClosesCycle;
+
+/// How the bounded backward search ended.
+enum Behind {
+    Complete,
+    GivenUp,
+}
+
+impl Topology {
+    /// Whether `before` has the lower position.
+    #[inline]
+    pub(crate) fn precedes(&self, before: Slot, after: Slot) -> bool {
+        let (before, after) = (self.node(before), self.node(after));
+        (before.tier, before.place) < (after.tier, after.place)
+    }
+
+    /// Moves positions so that an edge `from -> to` agrees with them, or finds that it closes a cycle and moves nothing.
+    pub(crate) fn make_room(&mut self, from: Slot, to: Slot) -> Result<(), ClosesCycle> {
+        if self.precedes(from, to) {
+            return Ok(());
+        }
+        if self.node(to).out_degree == 0 {
+            self.move_to_end(to, self.node(from).tier);
+            return Ok(());
+        }
+        let searched = self.search(from, to);
+        for index in 0..self.scratch.behind.len() {
+            let slot = self.scratch.behind[index];
+            self.node_mut(slot).mark = Mark::Unseen;
+        }
+        for index in 0..self.scratch.ahead.len() {
+            let slot = self.scratch.ahead[index];
+            self.node_mut(slot).mark = Mark::Unseen;
+        }
+        if let Ok(lifted_to) = searched {
+            self.rearrange(lifted_to);
+        }
+        self.scratch.behind.clear();
+        self.scratch.ahead.clear();
+        searched.map(|_| ())
+    }
+
+    /// Puts a vertex without successors last on a tier that is not below its own.
+    fn move_to_end(&mut self, sink: Slot, tier: u32) {
+        let place = self.highest;
+        self.highest += 1;
+        let node = self.node_mut(sink);
+        node.place = place;
+        if node.tier != tier {
+            node.tier = tier;
+            // Its predecessors are where they were, at most at its old tier.
+            node.level_into = List::EMPTY;
+        }
+    }
+
+    /// Fills `behind` and `ahead` and says on which tier `ahead` belongs. Leaves their marks for the caller to clear.
+    fn search(&mut self, from: Slot, to: Slot) -> Result<u32, ClosesCycle> {
+        let (source_tier, target_tier) = (self.node(from).tier, self.node(to).tier);
+        let tier = match self.search_behind(from, to)? {
+            Behind::Complete if source_tier == target_tier => return Ok(source_tier),
+            Behind::Complete => source_tier,
+            Behind::GivenUp => source_tier + 1,
+        };
+        self.search_ahead(to, tier)?;
+        if tier > source_tier {
+            // The source stays where it is: the tiers alone put it first. It was marked to be recognised.
+            self.node_mut(from).mark = Mark::Unseen;
+            self.scratch.behind.clear();
+        }
+        Ok(tier)
+    }
+
+    fn search_behind(&mut self, from: Slot, to: Slot) -> Result<Behind, ClosesCycle> {
+        let limit = self.edge_count().isqrt();
+        let mut followed = 0;
+        let mut met_target = false;
+        self.node_mut(from).mark = Mark::Behind;
+        self.scratch.trail.push((from, self.node(from).level_into.head));
+        while let Some(&mut (slot, ref mut next)) = self.scratch.trail.last_mut() {
+            if *next == NIL {
+                self.scratch.trail.pop();
+                self.scratch.behind.push(slot);
+                continue;
+            }
+            let edge = &self.edges[*next as usize];
+            *next = edge.level_into.next;
+            let source = edge.from;
+            followed += 1;
+            met_target = source == to;
+            if met_target || followed > limit {
+                break;
+            }
+            let node = &mut self.nodes[source as usize];
+            if node.mark == Mark::Unseen {
+                node.mark = Mark::Behind;
+                self.scratch.trail.push((source, node.level_into.head));
+            }
+        }
+        self.note_followed(followed);
+        let complete = self.scratch.trail.is_empty();
+        let unfinished = self.scratch.trail.drain(..).map(|(slot, _)| slot);
+        self.scratch.behind.extend(unfinished);
+        if met_target {
+            return Err(ClosesCycle);
+        }
+        if complete {
+            return Ok(Behind::Complete);
+        }
+        for slot in self.scratch.behind.drain(..) {
+            self.nodes[slot as usize].mark = Mark::Unseen;
+        }
+        self.node_mut(from).mark = Mark::Behind;
+        self.scratch.behind.push(from);
+        Ok(Behind::GivenUp)
+    }
+
+    fn search_ahead(&mut self, to: Slot, tier: u32) -> Result<(), ClosesCycle> {
+        let mut followed = 0;
+        let mut met_behind = false;
+        self.node_mut(to).mark = Mark::Ahead;
+        self.scratch.trail.push((to, self.node(to).out.head));
+        while let Some(&mut (slot, ref mut next)) = self.scratch.trail.last_mut() {
+            if *next == NIL {
+                self.scratch.trail.pop();
+                self.scratch.ahead.push(slot);
+                continue;
+            }
+            let edge = &self.edges[*next as usize];
+            *next = edge.out.next;
+            let target = edge.to;
+            followed += 1;
+            let node = &mut self.nodes[target as usize];
+            match node.mark {
+                Mark::Behind => {
+                    met_behind = true;
+                    break;
+                }
+                Mark::Unseen if node.tier < tier => {
+                    node.mark = Mark::Ahead;
+                    self.scratch.trail.push((target, node.out.head));
+                }
+                Mark::Ahead | Mark::Unseen => {}
+            }
+        }
+        self.note_followed(followed);
+        let unfinished = self.scratch.trail.drain(..).map(|(slot, _)| slot);
+        self.scratch.ahead.extend(unfinished);
+        if met_behind { Err(ClosesCycle) } else { Ok(()) }
+    }
+
+    /// Lifts `ahead` to `tier` and puts `behind`, then `ahead`, in front of everything else there.
+    fn rearrange(&mut self, tier: u32) {
+        let moved = self.scratch.behind.len() + self.scratch.ahead.len();
+        self.lowest -= i64::try_from(moved).expect("a count of vertices fits");
+        let in_order = self.scratch.behind.iter().chain(self.scratch.ahead.iter().rev());
+        for (place, &slot) in (self.lowest..).zip(in_order) {
+            self.nodes[slot as usize].place = place;
+        }
+        for &slot in &self.scratch.ahead {
+            let node = &mut self.nodes[slot as usize];
+            node.tier = tier;
+            // A predecessor at the new tier would have kept the vertex there already, so only lifted ones can be.
+            node.level_into = List::EMPTY;
+        }
+        let mut followed = 0;
+        for &slot in &self.scratch.ahead {
+            let mut at = self.nodes[slot as usize].out.head;
+            while at != NIL {
+                followed += 1;
+                let target = &mut self.nodes[self.edges[at as usize].to as usize];
+                if target.tier == tier {
+                    target.level_into.push(&mut self.edges, at, |edge| &mut edge.level_into);
+                }
+                at = self.edges[at as usize].out.next;
+            }
+        }
+        self.note_followed(followed);
+    }
+
+    /// The shortest way from `from` to `to`, both included. There must be one.
+    pub(crate) fn shortest_path(&self, from: Slot, to: Slot) -> Vec<Slot> {
+        let mut reached_from: HashMap<Slot, Slot, FixedState> = HashMap::default();
+        let mut queue = VecDeque::from([from]);
+        while let Some(slot) = queue.pop_front() {
+            if slot == to {
+                break;
+            }
+            for next in self.neighbours(slot, Direction::Out) {
+                // What lies beyond the goal in the order cannot lead back to it.
+                if (next == to || self.precedes(next, to)) && !reached_from.contains_key(&next) {
+                    reached_from.insert(next, slot);
+                    queue.push_back(next);
+                }
+            }
+        }
+        let mut path = vec![to];
+        let mut at = to;
+        while at != from {
+            at = reached_from[&at];
+            path.push(at);
+        }
+        path.reverse();
+        path
+    }
+
+    #[cfg(test)]
+    fn note_followed(&mut self, edges: usize) {
+        self.scratch.followed += edges as u64;
+    }
+
+    #[cfg(not(test))]
+    #[expect(clippy::unused_self, reason = "counted in tests only")]
+    fn note_followed(&self, _edges: usize) {}
+}
