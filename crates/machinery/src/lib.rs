@@ -17,3 +17,6 @@
 
 pub mod field;
 pub mod gvk;
+pub mod names;
+pub mod selector;
+pub mod status;
