@@ -1,1 +1,51 @@
-//! Stub
+//! A revisioned object store with watch, in memory and on disk.
+//!
+//! ```text
+//!   create, update, delete            get, list, watch
+//!          │ Transaction                      ▲
+//!          ▼                                  │ Arc<Record>, no copies
+//!   ┌─────────────┐  append, fsync  ┌─────────┴─────────┐
+//!   │  committer  ├────────────────►│ committed versions│
+//!   └──────┬──────┘     publish     │ in memory, and a  │
+//!          ▼                        │ window of history │
+//!       journal: none, or disk      └───────────────────┘
+//! ```
+//!
+//! It keeps bytes under keys and knows nothing of what they mean; what selectors look at is worked out once per write by a
+//! [`Describe`] handed in at opening.
+//!
+//! Guarantees:
+//! - One [`Revision`] for everything, which grows by one with each transaction and never goes back.
+//! - A transaction takes effect as a whole or not at all, and its conditions are judged at the moment of commit.
+//! - Nothing is seen by a reader or a watcher, or acknowledged to its writer, before it is as durable as the store makes
+//!   things.
+//! - A list shows one moment, over all its pages. A watch hands out every change of its scope once, in order.
+//! - What lies before the retained window is refused as compacted, never answered in part.
+//! - Readers are never blocked by I/O, and neither readers nor watchers ever block a commit for long.
+
+#![forbid(unsafe_code)]
+
+mod audience;
+mod committer;
+mod error;
+mod key;
+mod options;
+mod park;
+mod read;
+mod record;
+mod revision;
+mod state;
+mod store;
+mod transaction;
+mod view;
+mod watch;
+
+pub use error::{ReadError, WatchError, WriteError};
+pub use key::{Key, Resource, Scope};
+pub use options::{Options, Window};
+pub use read::{At, List, More, Page};
+pub use record::{Attributes, Describe, Pairs, Record, Value};
+pub use revision::Revision;
+pub use store::{Health, Store};
+pub use transaction::{Committed, Expect, Pending, Transaction};
+pub use watch::{Event, Start, Watch};

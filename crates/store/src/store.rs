@@ -1,0 +1,259 @@
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use crate::committer::{Committer, Journal, NoJournal, Submission};
+use crate::state::State;
+use crate::transaction::{Operation, Reply};
+use crate::view::View;
+use crate::watch::{Start, Watch};
+use crate::{
+    At, Attributes, Committed, Describe, Key, List, Options, Page, Pending, ReadError, Record, Revision, Scope,
+    Transaction, Value, WriteError,
+};
+
+/// A handle to a store; clones are handles to the same one. The store closes when the last handle goes.
+#[derive(Clone)]
+pub struct Store {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    view: Arc<View>,
+    describe: Box<dyn Describe>,
+    max_transaction_bytes: usize,
+    health: Arc<Mutex<Health>>,
+    committer: Mutex<Committer>,
+}
+
+/// Whether a store takes writes.
+#[derive(Clone, Debug)]
+pub enum Health {
+    /// It does.
+    Ready,
+    /// The last write was refused for this reason. Further ones are tried, and taken once the disk takes them.
+    Refusing(WriteError),
+}
+
+impl Store {
+    /// A store that lives in memory and ends with the process. Every write commits on the thread that submits it, so
+    /// what happens depends on nothing but the calls made.
+    pub fn memory(options: Options, describe: impl Describe) -> Self {
+        Self::inline(
+            State::new(Revision::FIRST),
+            Box::new(NoJournal),
+            options,
+            Box::new(describe),
+        )
+    }
+
+    fn inline(state: State, journal: Box<dyn Journal>, options: Options, describe: Box<dyn Describe>) -> Self {
+        let view = Arc::new(View::new(state));
+        let health = Arc::new(Mutex::new(Health::Ready));
+        let max_transaction_bytes = options.max_transaction_bytes;
+        let committer = Mutex::new(Committer {
+            view: Arc::clone(&view),
+            journal,
+            options,
+            health: Arc::clone(&health),
+        });
+        Self {
+            inner: Arc::new(Inner {
+                view,
+                describe,
+                max_transaction_bytes,
+                health,
+                committer,
+            }),
+        }
+    }
+
+    /// Hands in a transaction. Transactions of one thread commit in the order in which they were handed in.
+    pub fn submit(&self, transaction: Transaction) -> Pending {
+        let (reply, pending) = Pending::new();
+        match self.inner.examine(&transaction) {
+            Err(error) => reply.send(Err(error)),
+            Ok(attributes) => self.inner.hand_in(transaction, attributes, reply),
+        }
+        pending
+    }
+
+    /// Hands in a transaction and blocks until its outcome is known.
+    pub fn commit(&self, transaction: Transaction) -> Result<Committed, WriteError> {
+        self.submit(transaction).wait()
+    }
+
+    /// Creates one object that must not exist.
+    pub fn create(&self, key: Key, value: Value) -> Pending {
+        self.submit(Transaction::new().create(key, value))
+    }
+
+    /// Replaces one object that must still be as it was at `seen`.
+    pub fn update(&self, key: Key, value: Value, seen: Revision) -> Pending {
+        self.submit(Transaction::new().update(key, value, seen))
+    }
+
+    /// Creates or replaces one object.
+    pub fn put(&self, key: Key, value: Value) -> Pending {
+        self.submit(Transaction::new().put(key, value))
+    }
+
+    /// Deletes one object that must exist.
+    pub fn delete(&self, key: Key) -> Pending {
+        self.submit(Transaction::new().delete(key))
+    }
+
+    /// Deletes one object that must still be as it was at `seen`.
+    pub fn delete_at(&self, key: Key, seen: Revision) -> Pending {
+        self.submit(Transaction::new().delete_at(key, seen))
+    }
+
+    /// The object as it is.
+    pub fn get(&self, key: &Key) -> Option<Arc<Record>> {
+        let state = self.inner.view.read();
+        state.get(key, state.revision()).cloned()
+    }
+
+    /// The object as it is or was, and the revision at which that was read.
+    pub fn get_at(&self, key: &Key, at: At) -> Result<(Option<Arc<Record>>, Revision), ReadError> {
+        let state = self.inner.view.read();
+        let revision = state.resolve(at)?;
+        Ok((state.get(key, revision).cloned(), revision))
+    }
+
+    /// Lists a scope.
+    pub fn list(&self, list: &List) -> Result<Page, ReadError> {
+        Page::read(&self.inner.view.read(), list)
+    }
+
+    /// Lists what passes `filter` in a scope. The filter runs without any lock.
+    pub fn list_matching(&self, list: &List, filter: impl FnMut(&Record) -> bool) -> Result<Page, ReadError> {
+        let everything = Page::read(
+            &self.inner.view.read(),
+            &List {
+                limit: None,
+                ..list.clone()
+            },
+        )?;
+        Ok(everything.filtered(list.limit, filter))
+    }
+
+    /// Watches all of a scope.
+    pub fn watch(&self, scope: Scope, start: Start) -> Result<Watch, ReadError> {
+        self.watch_matching(scope, start, |_| true)
+    }
+
+    /// Watches what passes `filter` in a scope. The filter runs on the watcher's thread.
+    pub fn watch_matching(
+        &self,
+        scope: Scope,
+        start: Start,
+        filter: impl Fn(&Record) -> bool + Send + Sync + 'static,
+    ) -> Result<Watch, ReadError> {
+        Watch::begin(&self.inner.view, scope, start, Box::new(filter))
+    }
+
+    /// The newest revision that readers see.
+    pub fn revision(&self) -> Revision {
+        self.inner.view.read().revision()
+    }
+
+    /// The oldest revision that can be listed at or watched from.
+    pub fn oldest_revision(&self) -> Revision {
+        self.inner.view.read().oldest()
+    }
+
+    /// Forgets how things were before `oldest`; a no-op when that is forgotten already.
+    pub fn compact(&self, oldest: Revision) -> Result<(), ReadError> {
+        let mut state = self.inner.view.write();
+        let oldest = state.resolve(At::Exactly(oldest.max(state.oldest())))?;
+        state.compact(oldest);
+        Ok(())
+    }
+
+    /// Lets go of what the window no longer covers. Every write does as much; this is for times without writes.
+    pub fn tidy(&self) {
+        self.inner.committer().tidy();
+    }
+
+    /// Whether writes are taken.
+    pub fn health(&self) -> Health {
+        self.inner
+            .health
+            .lock()
+            .expect("no code panics while holding the health")
+            .clone()
+    }
+
+    /// Commits what has been handed in, then refuses writes and ends watches once they have handed out everything. Reads
+    /// go on from memory.
+    pub fn close(&self) {
+        self.inner.close();
+    }
+}
+
+impl Inner {
+    fn committer(&self) -> MutexGuard<'_, Committer> {
+        self.committer.lock().expect("the committer does not panic")
+    }
+
+    /// What can be said of a transaction without knowing the state, and the attributes of its writes.
+    fn examine(&self, transaction: &Transaction) -> Result<Vec<Arc<Attributes>>, WriteError> {
+        let (size, limit) = (transaction.size(), self.max_transaction_bytes);
+        if size > limit {
+            return Err(WriteError::TooLarge { size, limit });
+        }
+        if transaction.operations.len() > 1 {
+            let mut written = HashSet::new();
+            for operation in &transaction.operations {
+                if let Operation::Write { key, .. } | Operation::Delete { key, .. } = operation
+                    && !written.insert(key)
+                {
+                    return Err(WriteError::WrittenTwice { key: key.clone() });
+                }
+            }
+        }
+        let writes = transaction.operations.iter().filter_map(|operation| match operation {
+            Operation::Write { key, value, .. } => Some(Arc::new(self.describe.describe(key, value.bytes()))),
+            Operation::Delete { .. } | Operation::Check { .. } => None,
+        });
+        Ok(writes.collect())
+    }
+
+    fn hand_in(&self, transaction: Transaction, attributes: Vec<Arc<Attributes>>, reply: Reply) {
+        let mut committer = self.committer();
+        if !self.view.read().is_open() {
+            return reply.send(Err(WriteError::Closed));
+        }
+        let announcement = committer.commit(vec![Submission {
+            transaction,
+            attributes,
+            reply,
+        }]);
+        drop(committer);
+        announcement.announce();
+    }
+
+    fn close(&self) {
+        let mut committer = self.committer();
+        if self.view.read().is_open() {
+            let announcement = committer.close();
+            drop(committer);
+            announcement.announce();
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store")
+            .field("revision", &self.revision())
+            .finish_non_exhaustive()
+    }
+}
