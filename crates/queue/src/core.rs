@@ -1,0 +1,489 @@
+//! The queue as a plain state machine: no lock, no clock, no runtime.
+
+#[cfg(test)]
+mod behaviour;
+mod closing;
+#[cfg(test)]
+mod invariants;
+mod queries;
+
+use std::hash::Hash;
+use std::time::Duration;
+
+use crate::config::{Ask, Config, When};
+use crate::lanes::{Lanes, Place};
+use crate::observer::Observer;
+use crate::outcome::{Added, Handout, Next, NotProcessing, Outcome, Settled, Ticket};
+use crate::pace::{Bucket, Pacer};
+use crate::priority::Priority;
+use crate::standing::{Delay, Run, SPARE, Sequel, SlotId, Slots, Standing, Start, Turn, is_sparse};
+use crate::time::Moment;
+use crate::timers::Timers;
+
+/// The whole behaviour of the queue, driven by whoever holds it.
+///
+/// Time comes in with each call. A call with an earlier time than the one before counts as made at the same time, so
+/// callers that read the clock before they take a lock do no harm.
+///
+/// Every call takes constant time, spread over many calls, but for delays, which take the logarithm of the number of
+/// keys delayed, and for keys that were dirty or raised, which take the logarithm of the number of those.
+pub struct Core<K, O = ()> {
+    slots: Slots<K>,
+    lanes: Lanes,
+    timers: Timers,
+    /// In no order; a key's [`Run::position`] is its index.
+    processing: Vec<SlotId>,
+    /// The moments at which the keys that are processing were handed out, added up.
+    handed_out_at: u128,
+    dirty: usize,
+    phase: Phase,
+    /// Numbers arrivals, delays and hand-outs alike.
+    counter: u64,
+    now: Moment,
+    patience: Duration,
+    pacer: Pacer,
+    bucket: Option<Bucket>,
+    /// Retries that came too late to be kept, until a report takes them.
+    unreported: Vec<K>,
+    observer: O,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Open,
+    /// Nothing is taken in; what is queued or dirty is still handed out. Never left.
+    Closing,
+}
+
+impl<K: Eq + Hash + Clone> Core<K> {
+    /// An empty queue that nobody observes.
+    pub fn new(config: Config) -> Self {
+        Self::observed(config, ())
+    }
+}
+
+impl<K: Eq + Hash + Clone, O: Observer> Core<K, O> {
+    /// An empty queue that tells `observer` what happens in it.
+    pub fn observed(config: Config, observer: O) -> Self {
+        Self {
+            slots: Slots::new(),
+            lanes: Lanes::new(),
+            timers: Timers::default(),
+            processing: Vec::new(),
+            handed_out_at: 0,
+            dirty: 0,
+            phase: Phase::Open,
+            counter: 0,
+            now: Moment::START,
+            patience: config.patience,
+            pacer: Pacer::new(config.backoff, config.seed),
+            bucket: config.rate.map(Bucket::new),
+            unreported: Vec::new(),
+            observer,
+        }
+    }
+
+    /// Asks for a key to be handed out.
+    ///
+    /// A key that waits already is not queued twice; of two wishes the earlier time and the higher priority win, and
+    /// the arrival stays that of the first. A key that is being processed is handed out once more afterwards, in the
+    /// order in which it was asked for now.
+    pub fn add(&mut self, key: K, ask: Ask, now: Moment) -> Added {
+        let now = self.advance(now);
+        if self.phase == Phase::Closing {
+            return Added::Refused;
+        }
+        let hash = self.slots.hash(&key);
+        if let Some(slot) = self.slots.find(hash, &key) {
+            return self.add_again(slot, ask, now);
+        }
+        let due = self.due(ask.when, now);
+        self.take_token(ask.when, now);
+        if due > now {
+            let delay = self.delay(due, ask.priority);
+            let slot = self.slots.insert(hash, key, Standing::Delayed(delay));
+            self.timers.insert(delay, slot);
+            return Added::Delayed;
+        }
+        let turn = self.turn(now, ask.priority);
+        let slot = self.slots.insert(hash, key, Standing::Queued(turn));
+        self.lanes.insert(
+            turn.priority,
+            Place {
+                arrival: turn.arrival,
+                slot,
+            },
+        );
+        self.enter(turn.priority);
+        Added::Queued
+    }
+
+    fn add_again(&mut self, slot: SlotId, ask: Ask, now: Moment) -> Added {
+        match self.slots[slot].standing {
+            Standing::Queued(turn) => self.raise(slot, turn, ask.priority, Standing::Queued),
+            Standing::Processing(run, Sequel::Again(turn)) => self.raise(slot, turn, ask.priority, |turn| {
+                Standing::Processing(run, Sequel::Again(turn))
+            }),
+            Standing::Processing(run, Sequel::Passed(turn)) => {
+                let priority = turn.priority.max(ask.priority);
+                self.slots[slot].standing = Standing::Processing(run, Sequel::Passed(Turn { priority, ..turn }));
+                Added::Merged
+            }
+            Standing::Delayed(delay) | Standing::Processing(_, Sequel::Later(delay)) => {
+                self.hasten(slot, Some(delay), ask, now)
+            }
+            Standing::Processing(_, Sequel::Nothing) => self.hasten(slot, None, ask, now),
+        }
+    }
+
+    /// Moves a key that has its place in line to the lane of a higher priority, at its old arrival.
+    fn raise(&mut self, slot: SlotId, turn: Turn, to: Priority, standing: impl Fn(Turn) -> Standing) -> Added {
+        if to > turn.priority {
+            let raised = standing(Turn { priority: to, ..turn });
+            let queued = matches!(raised, Standing::Queued(_));
+            self.slots[slot].standing = raised;
+            self.lanes.insert(
+                to,
+                Place {
+                    arrival: turn.arrival,
+                    slot,
+                },
+            );
+            self.lanes.abandon(turn.priority, &self.slots);
+            if queued {
+                self.lanes.discount(turn.priority);
+                self.lanes.count(to);
+                self.lanes.expect_overdue(turn.since, self.patience);
+                self.observe_depth(turn.priority);
+                self.observe_depth(to);
+            }
+        }
+        Added::Merged
+    }
+
+    /// Asks for a key that has no turn yet: it is delayed, or with a worker, or both.
+    fn hasten(&mut self, slot: SlotId, delay: Option<Delay>, ask: Ask, now: Moment) -> Added {
+        let priority = delay.map_or(ask.priority, |delay| delay.priority.max(ask.priority));
+        let due = self.due(ask.when, now);
+        if let Some(delay) = delay
+            && delay.due <= due
+        {
+            self.put_delay(slot, Delay { priority, ..delay });
+            return Added::Merged;
+        }
+        self.take_token(ask.when, now);
+        if due > now {
+            let later = self.delay(due, priority);
+            self.put_delay(slot, later);
+            self.timers.insert(later, slot);
+        } else {
+            let turn = self.turn(now, priority);
+            self.give_turn(slot, turn);
+        }
+        if delay.is_some() {
+            self.timers.abandon(&self.slots);
+        }
+        match self.slots[slot].standing {
+            Standing::Queued(_) => Added::Queued,
+            Standing::Processing(_, Sequel::Again(_)) => Added::Dirty,
+            _ => Added::Delayed,
+        }
+    }
+
+    fn put_delay(&mut self, slot: SlotId, delay: Delay) {
+        self.slots[slot].standing = match self.slots[slot].standing {
+            Standing::Processing(run, _) => Standing::Processing(run, Sequel::Later(delay)),
+            _ => Standing::Delayed(delay),
+        };
+    }
+
+    /// Lets a key that had no turn join the line: as queued, or as dirty when a worker has it.
+    fn give_turn(&mut self, slot: SlotId, turn: Turn) {
+        self.lanes.insert(
+            turn.priority,
+            Place {
+                arrival: turn.arrival,
+                slot,
+            },
+        );
+        if let Standing::Processing(run, _) = self.slots[slot].standing {
+            self.slots[slot].standing = Standing::Processing(run, Sequel::Again(turn));
+            self.dirty += 1;
+            self.observer.added(turn.priority);
+        } else {
+            self.slots[slot].standing = Standing::Queued(turn);
+            self.enter(turn.priority);
+        }
+    }
+
+    fn enter(&mut self, priority: Priority) {
+        self.lanes.count(priority);
+        self.observer.added(priority);
+        self.observe_depth(priority);
+    }
+
+    /// Hands out the next key, or says what to wait for.
+    pub fn get(&mut self, now: Moment) -> Next<K> {
+        let now = self.advance(now);
+        let Some(lane) = self.lanes.choose(now, self.patience, &mut self.slots) else {
+            return match self.phase {
+                Phase::Closing => Next::Ended,
+                Phase::Open => Next::Wait {
+                    until: self.timers.next(&self.slots),
+                },
+            };
+        };
+        let id = self.lanes.take(lane, &mut self.slots);
+        let ticket = self.count();
+        let slot = &mut self.slots[id];
+        let Standing::Queued(turn) = slot.standing else {
+            unreachable!("lanes hand out queued keys only")
+        };
+        let start = if slot.failures > 0 && now < slot.rested_at {
+            Start::DuringBackoff
+        } else {
+            Start::InTime
+        };
+        let run = Run {
+            since: now,
+            ticket,
+            position: self.processing.len(),
+            priority: turn.priority,
+            start,
+        };
+        slot.standing = Standing::Processing(run, Sequel::Nothing);
+        self.processing.push(id);
+        self.handed_out_at += u128::from(now.nanoseconds());
+        let waited = now.since(turn.since);
+        let handout = Handout {
+            key: slot.key.clone(),
+            priority: turn.priority,
+            waited,
+            failures: slot.failures,
+            ticket: Ticket(ticket),
+        };
+        self.observer.handed_out(turn.priority, waited);
+        self.observe_depth(turn.priority);
+        Next::Key(handout)
+    }
+
+    /// A worker is done with a key. What it said decides what becomes of the key; a key that was asked for meanwhile
+    /// goes back in line in any case.
+    pub fn done(&mut self, key: &K, outcome: Outcome, now: Moment) -> Result<Settled, NotProcessing<K>> {
+        self.finish(key, None, outcome, now)
+    }
+
+    /// As [`Core::done`], but only if the key is still with the worker that was given this hand-out.
+    pub fn done_handout(
+        &mut self,
+        of: &Handout<K>,
+        outcome: Outcome,
+        now: Moment,
+    ) -> Result<Settled, NotProcessing<K>> {
+        self.finish(&of.key, Some(of.ticket), outcome, now)
+    }
+
+    pub(crate) fn finish(
+        &mut self,
+        key: &K,
+        ticket: Option<Ticket>,
+        outcome: Outcome,
+        now: Moment,
+    ) -> Result<Settled, NotProcessing<K>> {
+        let now = self.advance(now);
+        let stray = || NotProcessing { key: key.clone() };
+        let slot = self.slots.find(self.slots.hash(key), key).ok_or_else(stray)?;
+        let Standing::Processing(run, sequel) = self.slots[slot].standing else {
+            return Err(stray());
+        };
+        if ticket.is_some_and(|ticket| ticket.0 != run.ticket) {
+            return Err(stray());
+        }
+        self.leave(run);
+        self.observer.finished(run.priority, now.since(run.since));
+        let wish = self.judge(slot, run, outcome, now);
+        Ok(match sequel {
+            Sequel::Again(turn) => self.requeue(slot, turn),
+            Sequel::Passed(turn) => {
+                self.lanes.insert(
+                    turn.priority,
+                    Place {
+                        arrival: turn.arrival,
+                        slot,
+                    },
+                );
+                self.requeue(slot, turn)
+            }
+            Sequel::Later(delay) if wish.is_none_or(|due| delay.due <= due) => {
+                self.slots[slot].standing = Standing::Delayed(delay);
+                Settled::Delayed { until: delay.due }
+            }
+            Sequel::Later(delay) => {
+                let priority = run.priority.max(delay.priority);
+                let settled = self.rest(slot, priority, outcome, wish, now);
+                self.timers.abandon(&self.slots);
+                settled
+            }
+            Sequel::Nothing => self.rest(slot, run.priority, outcome, wish, now),
+        })
+    }
+
+    /// Learns from how a run ended, and says when the worker wants the key back, if it does.
+    fn judge(&mut self, slot: SlotId, run: Run, outcome: Outcome, now: Moment) -> Option<Moment> {
+        let slot = &mut self.slots[slot];
+        match outcome {
+            Outcome::Done => {
+                slot.failures = 0;
+                None
+            }
+            Outcome::After(delay) => {
+                slot.failures = 0;
+                Some(now.after(delay))
+            }
+            Outcome::Retry => {
+                if run.start == Start::InTime {
+                    slot.failures = slot.failures.saturating_add(1);
+                }
+                slot.rested_at = now.after(self.pacer.delay(slot.failures));
+                self.observer.retried(run.priority, slot.failures);
+                Some(slot.rested_at.max(self.due(When::Limited, now)))
+            }
+        }
+    }
+
+    /// A key that was not asked for during its run, or only for later than the worker wishes, goes where that says.
+    fn rest(
+        &mut self,
+        slot: SlotId,
+        priority: Priority,
+        outcome: Outcome,
+        wish: Option<Moment>,
+        now: Moment,
+    ) -> Settled {
+        let Some(due) = wish else {
+            self.remove(slot);
+            return Settled::Idle;
+        };
+        if self.phase == Phase::Closing {
+            let key = self.remove(slot);
+            self.unreported.push(key);
+            return Settled::Dropped;
+        }
+        if outcome == Outcome::Retry {
+            self.take_token(When::Limited, now);
+        }
+        if due > now {
+            let delay = self.delay(due, priority);
+            self.slots[slot].standing = Standing::Delayed(delay);
+            self.timers.insert(delay, slot);
+            Settled::Delayed { until: due }
+        } else {
+            let turn = self.turn(now, priority);
+            self.slots[slot].standing = Standing::Queued(turn);
+            self.lanes.insert(
+                priority,
+                Place {
+                    arrival: turn.arrival,
+                    slot,
+                },
+            );
+            self.enter(priority);
+            Settled::Requeued
+        }
+    }
+
+    /// A dirty key whose place is in line is dirty no longer but queued.
+    fn requeue(&mut self, slot: SlotId, turn: Turn) -> Settled {
+        self.slots[slot].standing = Standing::Queued(turn);
+        self.dirty -= 1;
+        self.lanes.count(turn.priority);
+        self.lanes.expect_overdue(turn.since, self.patience);
+        self.observe_depth(turn.priority);
+        Settled::Requeued
+    }
+
+    /// Takes a key off the list of those that are processing.
+    fn leave(&mut self, run: Run) {
+        self.processing.swap_remove(run.position);
+        if let Some(moved) = self.processing.get(run.position)
+            && let Standing::Processing(other, _) = &mut self.slots[*moved].standing
+        {
+            other.position = run.position;
+        }
+        self.handed_out_at -= u128::from(run.since.nanoseconds());
+        if is_sparse(self.processing.len(), self.processing.capacity()) {
+            self.processing.shrink_to((2 * self.processing.len()).max(SPARE));
+        }
+    }
+
+    /// Makes a key idle.
+    fn remove(&mut self, slot: SlotId) -> K {
+        let key = self.slots.remove(slot).key;
+        if self.slots.is_sparse() {
+            self.compact();
+        }
+        key
+    }
+
+    fn compact(&mut self) {
+        self.slots.compact();
+        self.lanes.rebuild(&self.slots);
+        self.timers.rebuild(&self.slots);
+        for (id, slot) in self.slots.iter() {
+            if let Standing::Processing(run, _) = slot.standing {
+                self.processing[run.position] = id;
+            }
+        }
+    }
+
+    /// Lets time pass up to `now`: what was delayed until then joins the line, in the order in which it fell due.
+    fn advance(&mut self, now: Moment) -> Moment {
+        self.now = self.now.max(now);
+        while let Some((slot, delay)) = self.timers.take_due(self.now, &self.slots) {
+            let turn = self.turn(delay.due, delay.priority);
+            self.give_turn(slot, turn);
+        }
+        self.now
+    }
+
+    /// When a wish made now is to be fulfilled.
+    fn due(&self, when: When, now: Moment) -> Moment {
+        match (when, &self.bucket) {
+            (When::After(delay), _) => now.after(delay),
+            (When::Limited, Some(bucket)) => bucket.ready_at(now),
+            (When::Now, _) | (When::Limited, None) => now,
+        }
+    }
+
+    /// Pays for a wish that is granted. One that finds the key in line already costs nothing.
+    fn take_token(&mut self, when: When, now: Moment) {
+        if let (When::Limited, Some(bucket)) = (when, &mut self.bucket) {
+            bucket.take(now);
+        }
+    }
+
+    fn turn(&mut self, since: Moment, priority: Priority) -> Turn {
+        Turn {
+            arrival: self.count(),
+            since,
+            priority,
+        }
+    }
+
+    fn delay(&mut self, due: Moment, priority: Priority) -> Delay {
+        Delay {
+            due,
+            stamp: self.count(),
+            priority,
+        }
+    }
+
+    fn count(&mut self) -> u64 {
+        self.counter += 1;
+        self.counter
+    }
+
+    fn observe_depth(&mut self, priority: Priority) {
+        self.observer.depth(priority, self.lanes.depth(priority));
+    }
+}
