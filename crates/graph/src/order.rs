@@ -269,3 +269,156 @@ impl Topology {
     #[expect(clippy::unused_self, reason = "counted in tests only")]
     fn note_followed(&self, _edges: usize) {}
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{ConnectError, Graph};
+
+    /// Vertices `0..size` in this order, and these edges in theirs.
+    fn graph(size: u32, edges: impl IntoIterator<Item = (u32, u32)>) -> Graph<u32, ()> {
+        let mut graph = Graph::with_capacity(size as usize, size as usize);
+        for key in 0..size {
+            graph.insert(key, ());
+        }
+        for (from, to) in edges {
+            graph.connect(&from, &to).unwrap();
+        }
+        graph
+    }
+
+    fn followed(graph: &Graph<u32, ()>) -> u64 {
+        graph.topology.scratch.followed
+    }
+
+    #[test]
+    fn edges_from_earlier_to_later_vertices_are_added_without_a_search() {
+        let size = 100_000;
+        let graph = graph(size, (1..size).map(|key| (key - 1, key)));
+        assert_eq!(followed(&graph), 0);
+    }
+
+    #[test]
+    fn a_chain_against_insertion_order_is_added_without_a_search() {
+        let size = 100_000;
+        let from_its_head = graph(size, (1..size).rev().map(|key| (key, key - 1)));
+        assert_eq!(followed(&from_its_head), 0);
+        let from_its_end = graph(size, (1..size).map(|key| (key, key - 1)));
+        assert_eq!(followed(&from_its_end), 0);
+    }
+
+    #[test]
+    fn a_root_that_comes_last_is_put_before_everything_without_a_search() {
+        let size = 100_000;
+        let star = graph(size, (0..size - 1).map(|child| (size - 1, child)));
+        assert_eq!(followed(&star), 0);
+        let pairs = (0..size / 2 - 1).map(|pair| (2 * pair, 2 * pair + 1));
+        let heads = (0..size / 2 - 1).map(|pair| (size - 1, 2 * pair));
+        assert_eq!(followed(&graph(size, pairs.chain(heads))), 0);
+    }
+
+    #[test]
+    fn a_leaf_under_a_lifted_vertex_is_added_without_a_search() {
+        let size = 20_000;
+        let mut edges: Vec<_> = (1..size).map(|key| (key - 1, key)).collect();
+        fastrand::Rng::with_seed(3).shuffle(&mut edges);
+        let reversed = edges.into_iter().map(|(from, to)| (size - 1 - from, size - 1 - to));
+        let mut graph = graph(size, reversed);
+        assert!(
+            graph.topology.nodes.iter().any(|node| node.tier > 0),
+            "nothing was lifted"
+        );
+        let before = followed(&graph);
+        for key in 0..size {
+            graph.add_connect(&key, size + key, ()).unwrap();
+        }
+        assert_eq!(followed(&graph), before);
+    }
+
+    /// The bound that the method promises, in edges followed and not in seconds.
+    #[test]
+    fn any_order_of_insertion_follows_at_most_the_root_of_the_edges_for_each() {
+        let mut random = fastrand::Rng::with_seed(1);
+        for size in [1_000_u32, 10_000, 100_000] {
+            let mut chain: Vec<_> = (1..size).map(|key| (key - 1, key)).collect();
+            random.shuffle(&mut chain);
+            let mut names: Vec<u32> = (0..size).collect();
+            random.shuffle(&mut names);
+            let chain = chain
+                .into_iter()
+                .map(|(from, to)| (names[from as usize], names[to as usize]));
+            let sparse = (0..2 * size).map(|_| (random.u32(..size), random.u32(..size)));
+            let sparse: Vec<_> = sparse
+                .filter(|(one, other)| one != other)
+                .map(|(one, other)| (one.min(other), one.max(other)))
+                .map(|(from, to)| (names[from as usize], names[to as usize]))
+                .collect();
+            for graph in [graph(size, chain), graph(size, sparse)] {
+                let edges = graph.edge_count() as u64;
+                let bound = 2 * edges * edges.isqrt();
+                assert!(
+                    followed(&graph) <= bound,
+                    "{} edges: {} followed",
+                    edges,
+                    followed(&graph)
+                );
+            }
+        }
+    }
+
+    /// Each pair must go behind the whole chain, and each time the search backward along it is given up.
+    #[test]
+    fn a_search_backward_stops_at_the_root_of_the_edges() {
+        let size = 10_000;
+        let pairs = (0..size).map(|pair| (2 * pair, 2 * pair + 1));
+        let chain = (2 * size + 1..3 * size).map(|key| (key - 1, key));
+        let mut graph = graph(3 * size, pairs.chain(chain));
+        for pair in 0..size {
+            let limit = (graph.edge_count() as u64).isqrt();
+            let before = followed(&graph);
+            graph.connect(&(3 * size - 1), &(2 * pair)).unwrap();
+            // One more to find out, and the pair's own edge, once to search and once to write.
+            assert!(followed(&graph) - before <= limit + 3);
+        }
+        assert_eq!(graph.check_invariants(), Ok(()));
+    }
+
+    #[test]
+    fn a_refused_edge_leaves_positions_and_lists_as_they_were() {
+        let mut random = fastrand::Rng::with_seed(2);
+        let (mut refused, mut lifted) = (0, false);
+        for _ in 0..200 {
+            let size = random.u32(3..24);
+            let mut graph = graph(size, []);
+            for _ in 0..3 * size {
+                let before = format!("{:?} {:?}", graph.topology.nodes, graph.topology.edges);
+                let answer = graph.connect(&random.u32(..size), &random.u32(..size));
+                let after = || format!("{:?} {:?}", graph.topology.nodes, graph.topology.edges);
+                if let Err(ConnectError::Cycle(_)) = answer {
+                    refused += 1;
+                    assert_eq!(after(), before);
+                }
+            }
+            lifted |= graph.topology.nodes.iter().any(|node| node.tier > 0);
+        }
+        assert!(refused > 1_000 && lifted, "{refused} refused");
+    }
+
+    #[test]
+    fn the_edges_of_a_hub_are_edited_without_looking_at_the_others() {
+        let size = 100_000;
+        let mut graph = graph(size, (1..size).map(|key| (key, 0)));
+        let before = followed(&graph);
+        for key in (1..size).step_by(2) {
+            assert!(graph.disconnect(&key, &0));
+        }
+        for key in (1..size).step_by(3) {
+            graph.remove(&key);
+        }
+        assert_eq!(followed(&graph), before);
+        assert_eq!(
+            graph.in_degree(&0),
+            (1..size).filter(|key| key % 2 == 0 && key % 3 != 1).count()
+        );
+        assert_eq!(graph.check_invariants(), Ok(()));
+    }
+}

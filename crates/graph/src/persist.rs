@@ -103,3 +103,61 @@ impl<K: Eq + Hash + Clone, V> Graph<K, V> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Graph<String, u8>, String> {
+        serde_json::from_str(text).map_err(|error| error.to_string())
+    }
+
+    fn refused(edges: &str) -> String {
+        let vertices = r#"[{"key":"a","value":1},{"key":"b","value":2}]"#;
+        let error = read(&format!(r#"{{"vertices":{vertices},"edges":{edges}}}"#)).unwrap_err();
+        error.split(" at line").next().unwrap().to_owned()
+    }
+
+    #[test]
+    fn a_graph_is_written_as_vertices_and_positions() {
+        let mut graph = Graph::new();
+        for key in ["gone", "a", "b"] {
+            graph.insert(key.to_owned(), 7);
+        }
+        graph.remove(&"gone".to_owned());
+        graph.add_connect(&"b".to_owned(), "c".to_owned(), 8).unwrap();
+        let written = serde_json::to_string(&graph).unwrap();
+        assert_eq!(
+            written,
+            r#"{"vertices":[{"key":"a","value":7},{"key":"b","value":7},{"key":"c","value":8}],"edges":[[1,2]]}"#
+        );
+        assert_eq!(read(&written), Ok(graph));
+    }
+
+    #[test]
+    fn an_edge_that_could_not_have_been_added_is_not_read() {
+        let cycle = "cannot read graph: edge 1, 1 -> 0, closes a cycle with the edges before it";
+        assert_eq!(refused("[[0,1],[1,0]]"), cycle);
+        assert_eq!(
+            refused("[[1,1]]"),
+            "cannot read graph: edge 0, 1 -> 1, leads from a vertex to itself"
+        );
+        assert_eq!(
+            refused("[[0,2]]"),
+            "cannot read graph: edge 0, 0 -> 2, names vertex 2 of 2"
+        );
+        assert_eq!(
+            refused("[[0,1],[0,1]]"),
+            "cannot read graph: edge 1, 0 -> 1, is there twice"
+        );
+    }
+
+    #[test]
+    fn a_key_that_is_there_twice_is_not_read() {
+        let error = read(r#"{"vertices":[{"key":"a","value":1},{"key":"a","value":1}],"edges":[]}"#).unwrap_err();
+        assert!(
+            error.starts_with("cannot read graph: vertex 1 has the key of an earlier one"),
+            "{error}"
+        );
+    }
+}
