@@ -17,6 +17,8 @@
 
 pub mod field;
 pub mod gvk;
+pub mod meta;
 pub mod names;
 pub mod selector;
 pub mod status;
+pub mod time;
