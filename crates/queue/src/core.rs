@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::config::{Ask, Config, When};
 use crate::lanes::{Lanes, Place};
 use crate::observer::Observer;
-use crate::outcome::{Added, Handout, Next, NotProcessing, Outcome, Settled, Ticket};
+use crate::outcome::{Added, Dropped, Handout, Next, NotProcessing, Outcome, Settled, Ticket};
 use crate::pace::{Bucket, Pacer};
 use crate::priority::Priority;
 use crate::standing::{Delay, Run, SPARE, Sequel, SlotId, Slots, Standing, Start, Turn, is_sparse};
@@ -43,8 +43,8 @@ pub struct Core<K, O = ()> {
     patience: Duration,
     pacer: Pacer,
     bucket: Option<Bucket>,
-    /// Retries that came too late to be kept, until a report takes them.
-    unreported: Vec<K>,
+    /// What was dropped, until a report takes it.
+    unreported: Dropped<K>,
     observer: O,
 }
 
@@ -78,7 +78,7 @@ impl<K: Eq + Hash + Clone, O: Observer> Core<K, O> {
             patience: config.patience,
             pacer: Pacer::new(config.backoff, config.seed),
             bucket: config.rate.map(Bucket::new),
-            unreported: Vec::new(),
+            unreported: Dropped::default(),
             observer,
         }
     }
@@ -366,7 +366,7 @@ impl<K: Eq + Hash + Clone, O: Observer> Core<K, O> {
         };
         if self.phase == Phase::Closing {
             let key = self.remove(slot);
-            self.unreported.push(key);
+            self.unreported.delayed.push(key);
             return Settled::Dropped;
         }
         if outcome == Outcome::Retry {

@@ -95,6 +95,7 @@ pub struct NotProcessing<K> {
 
 /// What a queue did not hand out before it ended. No key is reported twice.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "it names the keys that nobody will look at any more"]
 pub struct Dropped<K> {
     /// Waited in line. In order of arrival.
     pub queued: Vec<K>,
@@ -102,6 +103,16 @@ pub struct Dropped<K> {
     pub delayed: Vec<K>,
     /// Were with a worker and should have been handed out once more. In order of arrival.
     pub dirty: Vec<K>,
+}
+
+impl<K> Default for Dropped<K> {
+    fn default() -> Self {
+        Self {
+            queued: Vec::new(),
+            delayed: Vec::new(),
+            dirty: Vec::new(),
+        }
+    }
 }
 
 impl<K> Dropped<K> {
@@ -114,4 +125,13 @@ impl<K> Dropped<K> {
     pub fn len(&self) -> usize {
         self.queued.len() + self.delayed.len() + self.dirty.len()
     }
+}
+
+/// How a drain ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Drained<K> {
+    /// What was dropped.
+    pub dropped: Dropped<K>,
+    /// What workers still held when the time was up, in no order. Empty when the drain was complete.
+    pub unfinished: Vec<K>,
 }

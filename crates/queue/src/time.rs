@@ -54,8 +54,9 @@ pub trait Clock {
 
 /// A clock that can also wake a task: what the async face needs for delays and deadlines, on any runtime.
 pub trait Timer: Clock {
-    /// Completes at the moment asked for, or later.
-    type Sleep: Future<Output = ()> + Send;
+    /// Completes at the moment asked for, or later. `Unpin`, so that it can be put aside and set anew; one that is
+    /// not comes in a box.
+    type Sleep: Future<Output = ()> + Unpin;
 
     /// Sleeps until `moment`; completes at once when that is not in the future.
     fn sleep_until(&self, moment: Moment) -> Self::Sleep;

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use super::*;
-use crate::{Backoff, Dropped, Rate};
+use crate::{Backoff, Rate};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -437,7 +437,7 @@ fn a_retry_that_comes_after_shutdown_is_dropped_and_reported_once() {
     let mut queue = Core::new(config());
     queue.add(1, Ask::now(), at(0));
     get(&mut queue, at(0));
-    queue.shut_down(at(0));
+    let _ = queue.shut_down(at(0));
     assert_eq!(queue.done(&1, Outcome::Retry, at(0)), Ok(Settled::Dropped));
     assert_eq!(queue.shut_down(at(0)).delayed, [1]);
     assert!(queue.shut_down(at(0)).is_empty());

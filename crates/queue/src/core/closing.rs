@@ -17,7 +17,22 @@ impl<K: Eq + Hash + Clone, O: Observer> Core<K, O> {
     /// Delayed keys are dropped, and so is what a worker asks to be retried from now on. Each is reported once, by
     /// whichever of the calls that end a queue returns next. Doing this twice is doing it once.
     pub fn shut_down(&mut self, now: Moment) -> Dropped<K> {
+        self.close(now);
+        self.report()
+    }
+
+    /// Ends the queue at once: drops all that waits and reports it. What workers hold stays theirs until they are done.
+    pub fn shut_down_now(&mut self, now: Moment) -> Dropped<K> {
+        self.close_now(now);
+        self.report()
+    }
+
+    /// As [`shut_down`](Self::shut_down), with the report left for later.
+    pub(crate) fn close(&mut self, now: Moment) {
         self.advance(now);
+        if self.phase == Phase::Closing {
+            return;
+        }
         self.phase = Phase::Closing;
         let mut delayed: Vec<_> = self
             .slots
@@ -26,17 +41,16 @@ impl<K: Eq + Hash + Clone, O: Observer> Core<K, O> {
             .collect();
         delayed.sort_unstable();
         self.timers = Timers::default();
-        let mut dropped = self.report();
         for (_, _, id) in delayed {
-            dropped.delayed.push(self.drop_sequel(id));
+            let key = self.drop_sequel(id);
+            self.unreported.delayed.push(key);
         }
         self.compact_if_sparse();
-        dropped
     }
 
-    /// Ends the queue at once: drops all that waits and reports it. What workers hold stays theirs until they are done.
-    pub fn shut_down_now(&mut self, now: Moment) -> Dropped<K> {
-        let mut dropped = self.shut_down(now);
+    /// As [`shut_down_now`](Self::shut_down_now), with the report left for later.
+    pub(crate) fn close_now(&mut self, now: Moment) {
+        self.close(now);
         let mut waiting: Vec<_> = self
             .slots
             .iter()
@@ -54,25 +68,23 @@ impl<K: Eq + Hash + Clone, O: Observer> Core<K, O> {
         self.lanes = Lanes::new();
         self.dirty = 0;
         for (_, id) in waiting {
-            match self.slots[id].standing {
-                Standing::Queued(_) => dropped.queued.push(self.slots.remove(id).key),
-                _ => dropped.dirty.push(self.drop_sequel(id)),
+            let was_queued = matches!(self.slots[id].standing, Standing::Queued(_));
+            let key = self.drop_sequel(id);
+            if was_queued {
+                self.unreported.queued.push(key);
+            } else {
+                self.unreported.dirty.push(key);
             }
         }
         for priority in emptied {
             self.observe_depth(priority);
         }
         self.compact_if_sparse();
-        dropped
     }
 
-    /// What was dropped since the last report without its caller having been told in a list.
+    /// All that was dropped since the last report.
     pub(crate) fn report(&mut self) -> Dropped<K> {
-        Dropped {
-            queued: Vec::new(),
-            delayed: std::mem::take(&mut self.unreported),
-            dirty: Vec::new(),
-        }
+        std::mem::take(&mut self.unreported)
     }
 
     /// Whether the queue was shut down.

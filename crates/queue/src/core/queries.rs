@@ -67,6 +67,11 @@ impl<K: Eq + Hash + Clone, O: Observer> Core<K, O> {
         runs.max().unwrap_or_default()
     }
 
+    /// When the next delayed key is due.
+    pub(crate) fn next_due(&mut self) -> Option<Moment> {
+        self.timers.next(&self.slots)
+    }
+
     /// The observer.
     pub fn observer(&self) -> &O {
         &self.observer
