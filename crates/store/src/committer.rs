@@ -23,8 +23,9 @@ pub(crate) trait Journal: Send {
     /// Keeps all of these or none. When it returns well they survive a crash; when it fails they never come back.
     fn append(&mut self, accepted: &[Accepted]) -> io::Result<()>;
 
-    /// Called when everything appended is visible: the time to tidy up.
-    fn tidy(&mut self, view: &View);
+    /// Called when everything appended is visible: the time to tidy up, and to find out whether a journal that refused an
+    /// append takes the next one.
+    fn tidy(&mut self, view: &View) -> io::Result<()>;
 
     /// Called once after the last append.
     fn close(&mut self);
@@ -38,7 +39,9 @@ impl Journal for NoJournal {
         Ok(())
     }
 
-    fn tidy(&mut self, _: &View) {}
+    fn tidy(&mut self, _: &View) -> io::Result<()> {
+        Ok(())
+    }
 
     fn close(&mut self) {}
 }
@@ -110,18 +113,47 @@ impl Committer {
         announcement
     }
 
-    /// Lets go of what has become too old, and lets the journal tidy up.
+    /// Lets the journal tidy up behind a commit.
+    pub(crate) fn settle(&mut self) {
+        if self.is_ready() {
+            self.tidy_journal();
+        }
+    }
+
+    /// Lets go of what has become too old, and finds out whether a disk that refused writes takes them again.
     pub(crate) fn tidy(&mut self) {
         let now = (self.options.clock)();
         self.view.write().trim(&self.options.window, now);
-        self.journal.tidy(&self.view);
+        if !self.is_closed() {
+            self.tidy_journal();
+        }
+    }
+
+    fn tidy_journal(&mut self) {
+        match self.journal.tidy(&self.view) {
+            Ok(()) => self.set_health(Health::Ready),
+            Err(error) => self.set_health(Health::Refusing(refusal(error))),
+        }
+    }
+
+    pub(crate) fn is_ready(&self) -> bool {
+        matches!(
+            *self.health.lock().expect("no code panics while holding the health"),
+            Health::Ready
+        )
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        !self.view.read().is_open()
     }
 
     /// Ends all watches.
     pub(crate) fn close(&mut self) -> Announcement {
         let mut announcement = Announcement::default();
-        self.view.write().close(&mut announcement.wake);
-        self.journal.close();
+        if !self.is_closed() {
+            self.view.write().close(&mut announcement.wake);
+            self.journal.close();
+        }
         announcement
     }
 

@@ -27,7 +27,9 @@
 
 mod audience;
 mod committer;
+pub mod disk;
 mod error;
+mod intake;
 mod key;
 mod options;
 mod park;

@@ -204,6 +204,29 @@ impl State {
             .filter_map(move |(_, chain)| chain.at(revision))
     }
 
+    /// Everything there is now, in order of keys.
+    pub(crate) fn everything(&self) -> Vec<Arc<Record>> {
+        let chains = self.drawers.values().flat_map(|drawer| drawer.entries.values());
+        chains.filter_map(|chain| chain.newest.live().map(Arc::clone)).collect()
+    }
+
+    /// Puts in place a record that was there before the retained window begins.
+    pub(crate) fn restore(&mut self, record: &Arc<Record>) {
+        let drawer = self.drawers.entry(record.key.resource().clone()).or_default();
+        let chain = Chain {
+            newest: Version::Live(Arc::clone(record)),
+            older: Vec::new(),
+        };
+        drawer.entries.insert(record.key.clone(), chain);
+    }
+
+    /// Moves on to a later revision with nothing in between and nothing before it retained.
+    pub(crate) fn jump(&mut self, revision: Revision) {
+        self.compact(self.revision);
+        self.revision = revision;
+        self.oldest = revision;
+    }
+
     /// Makes a committed transaction visible, and says in `wake` who has been waiting for it.
     pub(crate) fn publish(
         &mut self,

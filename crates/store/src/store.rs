@@ -1,16 +1,21 @@
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
-use crate::committer::{Committer, Journal, NoJournal, Submission};
+use crate::committer::{Committer, NoJournal, Submission};
+use crate::disk::{self, Committing, DiskOptions, Files, OpenError, Recovered, Recovery};
+use crate::intake::Intake;
 use crate::state::State;
-use crate::transaction::{Operation, Reply};
+use crate::transaction::Operation;
 use crate::view::View;
 use crate::watch::{Start, Watch};
 use crate::{
     At, Attributes, Committed, Describe, Key, List, Options, Page, Pending, ReadError, Record, Revision, Scope,
     Transaction, Value, WriteError,
 };
+
+/// No transaction is larger, whatever the options say, so that lengths on disk fit into 32 bits.
+const LARGEST_TRANSACTION: usize = 1 << 30;
 
 /// A handle to a store; clones are handles to the same one. The store closes when the last handle goes.
 #[derive(Clone)]
@@ -23,7 +28,7 @@ struct Inner {
     describe: Box<dyn Describe>,
     max_transaction_bytes: usize,
     health: Arc<Mutex<Health>>,
-    committer: Mutex<Committer>,
+    intake: Intake,
 }
 
 /// Whether a store takes writes.
@@ -39,31 +44,70 @@ impl Store {
     /// A store that lives in memory and ends with the process. Every write commits on the thread that submits it, so
     /// what happens depends on nothing but the calls made.
     pub fn memory(options: Options, describe: impl Describe) -> Self {
-        Self::inline(
-            State::new(Revision::FIRST),
-            Box::new(NoJournal),
-            options,
-            Box::new(describe),
-        )
-    }
-
-    fn inline(state: State, journal: Box<dyn Journal>, options: Options, describe: Box<dyn Describe>) -> Self {
-        let view = Arc::new(View::new(state));
-        let health = Arc::new(Mutex::new(Health::Ready));
-        let max_transaction_bytes = options.max_transaction_bytes;
-        let committer = Mutex::new(Committer {
+        let (view, health, limit) = Self::parts(State::new(Revision::FIRST), &options);
+        let journal = Box::new(NoJournal);
+        let committer = Committer {
             view: Arc::clone(&view),
             journal,
             options,
             health: Arc::clone(&health),
-        });
+        };
+        Self::assemble(view, health, limit, Intake::direct(committer), Box::new(describe))
+    }
+
+    /// Opens the store in a directory, or begins one there. Writes are durable before they are seen or acknowledged.
+    pub fn open(
+        files: impl Files,
+        options: DiskOptions,
+        describe: impl Describe,
+    ) -> Result<(Self, Recovery), OpenError> {
+        let committing = options.committing;
+        let store_options = options.store.clone();
+        let files: Arc<dyn Files> = Arc::new(files);
+        let Recovered {
+            state,
+            journal,
+            recovery,
+        } = disk::recover(&files, options, &describe)?;
+        let (view, health, limit) = Self::parts(state, &store_options);
+        let committer = Committer {
+            view: Arc::clone(&view),
+            journal,
+            options: store_options,
+            health: Arc::clone(&health),
+        };
+        let intake = match committing {
+            Committing::OnCallersThread => Intake::direct(committer),
+            Committing::OnOwnThread => Intake::queued(committer).map_err(|source| OpenError::Io {
+                file: "starting the committer".to_owned(),
+                source,
+            })?,
+        };
+        Ok((
+            Self::assemble(view, health, limit, intake, Box::new(describe)),
+            recovery,
+        ))
+    }
+
+    fn parts(state: State, options: &Options) -> (Arc<View>, Arc<Mutex<Health>>, usize) {
+        let limit = options.max_transaction_bytes.min(LARGEST_TRANSACTION);
+        (Arc::new(View::new(state)), Arc::new(Mutex::new(Health::Ready)), limit)
+    }
+
+    fn assemble(
+        view: Arc<View>,
+        health: Arc<Mutex<Health>>,
+        max_transaction_bytes: usize,
+        intake: Intake,
+        describe: Box<dyn Describe>,
+    ) -> Self {
         Self {
             inner: Arc::new(Inner {
                 view,
                 describe,
                 max_transaction_bytes,
                 health,
-                committer,
+                intake,
             }),
         }
     }
@@ -73,7 +117,11 @@ impl Store {
         let (reply, pending) = Pending::new();
         match self.inner.examine(&transaction) {
             Err(error) => reply.send(Err(error)),
-            Ok(attributes) => self.inner.hand_in(transaction, attributes, reply),
+            Ok(attributes) => self.inner.intake.hand_in(Submission {
+                transaction,
+                attributes,
+                reply,
+            }),
         }
         pending
     }
@@ -173,7 +221,7 @@ impl Store {
 
     /// Lets go of what the window no longer covers. Every write does as much; this is for times without writes.
     pub fn tidy(&self) {
-        self.inner.committer().tidy();
+        self.inner.intake.tidy();
     }
 
     /// Whether writes are taken.
@@ -188,15 +236,11 @@ impl Store {
     /// Commits what has been handed in, then refuses writes and ends watches once they have handed out everything. Reads
     /// go on from memory.
     pub fn close(&self) {
-        self.inner.close();
+        self.inner.intake.close();
     }
 }
 
 impl Inner {
-    fn committer(&self) -> MutexGuard<'_, Committer> {
-        self.committer.lock().expect("the committer does not panic")
-    }
-
     /// What can be said of a transaction without knowing the state, and the attributes of its writes.
     fn examine(&self, transaction: &Transaction) -> Result<Vec<Arc<Attributes>>, WriteError> {
         let (size, limit) = (transaction.size(), self.max_transaction_bytes);
@@ -219,34 +263,11 @@ impl Inner {
         });
         Ok(writes.collect())
     }
-
-    fn hand_in(&self, transaction: Transaction, attributes: Vec<Arc<Attributes>>, reply: Reply) {
-        let mut committer = self.committer();
-        if !self.view.read().is_open() {
-            return reply.send(Err(WriteError::Closed));
-        }
-        let announcement = committer.commit(vec![Submission {
-            transaction,
-            attributes,
-            reply,
-        }]);
-        drop(committer);
-        announcement.announce();
-    }
-
-    fn close(&self) {
-        let mut committer = self.committer();
-        if self.view.read().is_open() {
-            let announcement = committer.close();
-            drop(committer);
-            announcement.announce();
-        }
-    }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.close();
+        self.intake.close();
     }
 }
 
