@@ -15,10 +15,12 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod duration;
 pub mod field;
 pub mod gvk;
 pub mod meta;
 pub mod names;
+pub mod quantity;
 pub mod selector;
 pub mod status;
 pub mod time;
