@@ -114,16 +114,15 @@ impl<K, V> Graph<K, V> {
         self.vertex(slot).0
     }
 
-    /// The roots in insertion order.
-    pub(crate) fn root_slots(&self) -> Vec<Slot> {
-        let mut roots: Vec<Slot> = self.topology.roots().collect();
-        roots.sort_unstable_by_key(|slot| self.topology.node(*slot).arrival);
-        roots
+    /// The vertices without predecessor, in insertion order. Looks at every vertex; [`Graph::root`] does not.
+    pub fn roots(&self) -> impl Iterator<Item = &K> {
+        self.root_slots().map(|slot| self.key(slot))
     }
 
-    /// The vertices without predecessor, in insertion order.
-    pub fn roots(&self) -> impl ExactSizeIterator<Item = &K> {
-        self.root_slots().into_iter().map(|slot| self.key(slot))
+    pub(crate) fn root_slots(&self) -> impl Iterator<Item = Slot> {
+        self.topology
+            .slots()
+            .filter(|slot| self.topology.node(*slot).in_degree == 0)
     }
 }
 

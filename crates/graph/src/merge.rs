@@ -66,7 +66,7 @@ impl<K: Eq + Hash + Clone, V: PartialEq> Graph<K, V> {
         mut ours: Vec<Slot>,
         added: &mut Added,
     ) -> Result<(), ConnectError<K>> {
-        let sub_roots = sub.root_slots();
+        let sub_roots: Vec<Slot> = sub.root_slots().collect();
         self.reserve(sub.len(), sub.edge_count() + sub_roots.len());
         for theirs in sub.topology.slots() {
             let ours = &mut ours[theirs as usize];

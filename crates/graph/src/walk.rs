@@ -6,7 +6,7 @@ use std::hash::Hash;
 use crate::error::RootError;
 use crate::graph::Graph;
 use crate::ranks::{Ranks, ReadyRanks};
-use crate::topology::{Direction, Slot};
+use crate::topology::{Direction, Slot, Topology};
 
 /// A vertex as walks and comparators see it.
 pub type Vertex<'g, K, V> = (&'g K, &'g V);
@@ -73,6 +73,7 @@ impl<K, V> Graph<K, V> {
     fn kahn(&self, ranks: Ranks, direction: Direction) -> Vec<Slot> {
         let mut walked = Vec::with_capacity(self.len());
         let mut held_by = self.held_by(direction);
+        let neighbours = Rows::new(&self.topology, direction);
         let mut ready = ReadyRanks::new(ranks);
         for slot in self.topology.slots() {
             if held_by[slot as usize] == 0 {
@@ -81,7 +82,7 @@ impl<K, V> Graph<K, V> {
         }
         while let Some(slot) = ready.pop() {
             walked.push(slot);
-            for next in self.topology.neighbours(slot, direction) {
+            for &next in neighbours.of(slot) {
                 let holds = &mut held_by[next as usize];
                 *holds -= 1;
                 if *holds == 0 {
@@ -154,6 +155,48 @@ impl<K: Eq + Hash + Clone, V> Graph<K, V> {
             graph: self,
             slots: walked.into_iter(),
         }
+    }
+}
+
+/// The neighbours of all vertices side by side.
+///
+/// A walk that asks for every vertex's neighbours is better served by one pass over the edges than by following lists
+/// that lead all over them: what it then needs is a tenth of the size.
+struct Rows {
+    /// Where the row of a slot ends; it begins where the one before ends.
+    ends: Vec<u32>,
+    neighbours: Vec<Slot>,
+}
+
+impl Rows {
+    fn new(topology: &Topology, direction: Direction) -> Self {
+        let mut length = 0;
+        let mut ends: Vec<u32> = Vec::with_capacity(topology.nodes.len());
+        // Each row's beginning at first, moved to its end as the row fills.
+        for node in &topology.nodes {
+            ends.push(length);
+            length += match direction {
+                Direction::Out => node.out_degree,
+                Direction::Into => node.in_degree,
+            };
+        }
+        let mut neighbours = vec![0; length as usize];
+        for edge in topology.edge_slots() {
+            let edge = topology.edge(edge);
+            let (row, neighbour) = match direction {
+                Direction::Out => (edge.from, edge.to),
+                Direction::Into => (edge.to, edge.from),
+            };
+            let end = &mut ends[row as usize];
+            neighbours[*end as usize] = neighbour;
+            *end += 1;
+        }
+        Self { ends, neighbours }
+    }
+
+    fn of(&self, slot: Slot) -> &[Slot] {
+        let begin = slot.checked_sub(1).map_or(0, |before| self.ends[before as usize]);
+        &self.neighbours[begin as usize..self.ends[slot as usize] as usize]
     }
 }
 
