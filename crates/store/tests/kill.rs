@@ -57,7 +57,7 @@ fn open(path: &Path) -> (Store, bool) {
     };
     let describe = |_: &Key, _: &[u8]| Attributes::default();
     let (store, recovery) = Store::open(Directory::at(path).unwrap(), options, describe).unwrap();
-    (store, recovery.cut.is_some())
+    (store, !recovery.cut.is_empty())
 }
 
 fn things() -> Resource {

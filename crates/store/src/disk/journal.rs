@@ -7,7 +7,8 @@ use std::thread::JoinHandle;
 
 use super::files::{Files, Hold, Writable};
 use super::frame::{self, Prologue};
-use super::names::{self, DURABLE, DURABLE_MAGIC, LOG_MAGIC};
+use super::names::{self, LOG_MAGIC};
+use super::note::Note;
 use super::{Committing, DiskOptions, codec, snapshot};
 use crate::Revision;
 use crate::committer::{Accepted, Journal};
@@ -29,8 +30,7 @@ pub(super) struct Log {
     segment: Option<Segment>,
     /// The newest revision that the log holds for good.
     revision: Revision,
-    /// Where the newest durable revision is noted.
-    durable: Box<dyn Writable>,
+    note: Note,
     /// What a snapshot would make obsolete.
     since_snapshot: Extent,
     /// The size of the last snapshot, or a guess at it.
@@ -54,6 +54,7 @@ struct Segment {
     /// The end of the last frame that was synced.
     end: u64,
     length: u64,
+    ahead: u64,
 }
 
 /// A snapshot on its way.
@@ -71,13 +72,14 @@ impl Log {
         since_snapshot: Extent,
         snapshot_bytes: u64,
     ) -> io::Result<Self> {
-        let durable = files.open(DURABLE)?;
+        let mut note = Note::open(&*files)?;
+        note.write(revision);
         Ok(Self {
             files,
             options,
             segment: None,
             revision,
-            durable,
+            note,
             since_snapshot,
             snapshot_bytes,
             running: None,
@@ -107,7 +109,7 @@ impl Log {
             self.leave_segment();
         }
         if self.segment.is_none() {
-            self.segment = Some(Segment::create(&*self.files, first.revision)?);
+            self.segment = Some(Segment::create(&*self.files, first.revision, self.length_ahead())?);
             self.since_snapshot.logs += 1;
         }
         let segment = self.segment.as_mut().expect("made above if there was none");
@@ -121,13 +123,8 @@ impl Log {
         Ok(last.revision)
     }
 
-    /// Notes how far the log is durable. Not synced: it may tell of less than there is, never of more.
-    fn note_durable(&mut self) {
-        let prologue = Prologue {
-            magic: DURABLE_MAGIC,
-            numbers: [self.revision.get()],
-        };
-        let _ = self.durable.write_at(&prologue.encode(), 0);
+    fn length_ahead(&self) -> u64 {
+        LENGTH_AHEAD.min(self.options.log_bytes)
     }
 
     /// Goes on in a new log with the next append.
@@ -189,7 +186,7 @@ impl Journal for Log {
             Ok(revision) => {
                 self.failed = false;
                 self.revision = revision;
-                self.note_durable();
+                self.note.write(revision);
                 Ok(())
             }
             Err(error) => {
@@ -202,7 +199,11 @@ impl Journal for Log {
 
     fn tidy(&mut self, view: &View) -> io::Result<()> {
         if self.failed {
-            self.segment = Some(Segment::create(&*self.files, self.revision.next())?);
+            self.segment = Some(Segment::create(
+                &*self.files,
+                self.revision.next(),
+                self.length_ahead(),
+            )?);
             self.failed = false;
         }
         self.collect_snapshot();
@@ -219,33 +220,38 @@ impl Journal for Log {
         }
         self.leave_segment();
         // So that damage done to the files while nobody runs is told from a crash, down to the last write.
-        let _ = self.durable.sync();
+        self.note.sync();
     }
 }
 
 impl Segment {
     /// Makes a log that begins with `first`. Under its name it is whole from the start, and voids whatever earlier logs
     /// hold from `first` on.
-    fn create(files: &dyn Files, first: Revision) -> io::Result<Self> {
+    fn create(files: &dyn Files, first: Revision, ahead: u64) -> io::Result<Self> {
         let prologue = Prologue {
             magic: LOG_MAGIC,
             numbers: [first.get()],
         }
         .encode();
         let end = prologue.len() as u64;
-        let length = end + LENGTH_AHEAD;
+        let length = end + ahead;
         let file = names::create_whole(files, &names::log(first), |file| {
             file.write_at(&prologue, 0)?;
             file.set_len(length)
         })?;
-        Ok(Self { file, end, length })
+        Ok(Self {
+            file,
+            end,
+            length,
+            ahead,
+        })
     }
 
     fn append(&mut self, frame: &[u8]) -> io::Result<()> {
         let end = self.end + frame.len() as u64;
         if end > self.length {
-            self.file.set_len(end + LENGTH_AHEAD)?;
-            self.length = end + LENGTH_AHEAD;
+            self.file.set_len(end + self.ahead)?;
+            self.length = end + self.ahead;
         }
         self.file.write_at(frame, self.end)?;
         self.file.sync()?;

@@ -36,6 +36,7 @@ mod files;
 mod frame;
 mod journal;
 mod names;
+mod note;
 mod recovery;
 mod simulated;
 mod snapshot;
@@ -105,20 +106,20 @@ pub struct Recovery {
     pub revision: Revision,
     /// How many objects there are.
     pub records: usize,
-    /// What a crash had torn, and was cut off.
-    pub cut: Option<Cut>,
+    /// What a crash had torn, and was cut off. Nothing of it had been acknowledged.
+    pub cut: Vec<Cut>,
     /// What was damaged and set aside ([`Damage::KeepWhatComesBefore`]).
     pub salvaged: Option<OpenError>,
 }
 
-/// The torn end of a log.
+/// The torn end of a log, or the torn note of what is durable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cut {
-    /// The log.
+    /// The file.
     pub file: String,
     /// Where the tear began.
     pub offset: u64,
-    /// How many bytes there were behind.
+    /// How many bytes were cut off.
     pub bytes: u64,
 }
 

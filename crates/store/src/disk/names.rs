@@ -3,15 +3,10 @@
 use std::io;
 
 use super::files::{Files, Writable};
-use super::frame::Prologue;
 use crate::Revision;
 
 pub(super) const LOG_MAGIC: [u8; 8] = *b"moorlog\n";
 pub(super) const SNAPSHOT_MAGIC: [u8; 8] = *b"moorshot";
-pub(super) const DURABLE_MAGIC: [u8; 8] = *b"moordur\n";
-
-/// Holds the newest revision known to be durable; made before anything else.
-pub(super) const DURABLE: &str = "durable";
 
 /// The end of the name of a file that is not whole yet.
 const UNFINISHED: &str = ".unfinished";
@@ -72,15 +67,6 @@ pub(super) fn create_whole(
         return Err(error);
     }
     Ok(made)
-}
-
-pub(super) fn create_durable(files: &dyn Files, revision: Revision) -> io::Result<()> {
-    let prologue = Prologue {
-        magic: DURABLE_MAGIC,
-        numbers: [revision.get()],
-    }
-    .encode();
-    create_whole(files, DURABLE, |file| file.write_at(&prologue, 0)).map(drop)
 }
 
 /// Puts a file out of the way for someone to look at.

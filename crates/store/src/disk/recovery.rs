@@ -6,7 +6,8 @@ use std::sync::Arc;
 use super::files::{Files, LockError};
 use super::frame::{Broken, Frames, Next, Prologue};
 use super::journal::{Extent, Log};
-use super::names::{self, DURABLE, DURABLE_MAGIC, Kind, LOG_MAGIC};
+use super::names::{self, Kind, LOG_MAGIC};
+use super::note::{DURABLE, Note};
 use super::{Cut, Damage, DiskOptions, OpenError, Recovery, codec, snapshot};
 use crate::record::{Change, Effect};
 use crate::state::State;
@@ -38,24 +39,32 @@ pub(crate) fn recover(
         based: present.snapshot.is_none(),
         durable: None,
         highest: Revision::FIRST,
+        cut: Vec::new(),
         snapshot_bytes: 0,
         extent: Extent::default(),
     };
-    let (cut, salvaged) = match replay.read(&present) {
-        Ok(cut) => (cut, None),
+    let salvaged = match replay.read(&present) {
+        Ok(()) => None,
         Err(error @ OpenError::Damaged { .. }) if options.damage == Damage::KeepWhatComesBefore && replay.based => {
             replay.salvage(&present)?;
-            (None, Some(error))
+            Some(error)
         }
         Err(error) => return Err(error),
     };
 
+    if replay.cut.iter().any(|cut| cut.file == DURABLE) {
+        Note::create(&**files, replay.state.revision()).map_err(|error| OpenError::io(DURABLE, error))?;
+    }
     for name in &present.obsolete {
-        files.remove(name).map_err(|error| OpenError::io(name, error))?;
+        match files.remove(name) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(OpenError::io(name, error)),
+            _ => {}
+        }
     }
 
     let Replay {
         state,
+        cut,
         snapshot_bytes,
         extent,
         ..
@@ -135,12 +144,13 @@ struct Replay<'a> {
     durable: Option<Revision>,
     /// The highest revision of which there is any trace.
     highest: Revision,
+    cut: Vec<Cut>,
     snapshot_bytes: u64,
     extent: Extent,
 }
 
 impl Replay<'_> {
-    fn read(&mut self, present: &Present) -> Result<Option<Cut>, OpenError> {
+    fn read(&mut self, present: &Present) -> Result<(), OpenError> {
         if let Some(revision) = present.snapshot {
             self.read_snapshot(revision)?;
         }
@@ -149,7 +159,6 @@ impl Replay<'_> {
             Err(error) if self.options.damage == Damage::Refuse => return Err(error),
             other => other,
         };
-        let mut cut = None;
         for (index, first) in present.logs.iter().enumerate() {
             let name = names::log(*first);
             if *first != self.state.revision().next() {
@@ -159,12 +168,12 @@ impl Replay<'_> {
                     "the log before it is missing or ends too early",
                 ));
             }
-            cut = self.read_log(&name, *first, present.logs.get(index + 1).copied())?;
+            self.read_log(&name, *first, present.logs.get(index + 1).copied())?;
         }
         if self.durable.is_some_and(|durable| durable > self.state.revision()) {
             return Err(OpenError::damaged(DURABLE, 0, "it tells of writes that are in no log"));
         }
-        durable.map(|()| cut)
+        durable
     }
 
     fn read_snapshot(&mut self, revision: Revision) -> Result<(), OpenError> {
@@ -184,22 +193,22 @@ impl Replay<'_> {
             if present.snapshot.is_some() || !present.logs.is_empty() {
                 return Err(OpenError::damaged(DURABLE, 0, "it is missing"));
             }
-            names::create_durable(self.files, self.state.revision()).map_err(|error| OpenError::io(DURABLE, error))?;
+            Note::create(self.files, self.state.revision()).map_err(|error| OpenError::io(DURABLE, error))?;
         }
-        let mut source = self
-            .files
-            .read(DURABLE)
-            .map_err(|error| OpenError::io(DURABLE, error))?;
-        let prologue = Prologue::<1>::read(&mut source, DURABLE_MAGIC);
-        let prologue = prologue.map_err(|error| OpenError::prologue(DURABLE, error))?;
-        let durable = Revision::new(prologue.numbers[0]);
-        self.durable = Some(durable);
-        self.highest = self.highest.max(durable);
+        self.durable = Note::read(self.files)?;
+        match self.durable {
+            Some(durable) => self.highest = self.highest.max(durable),
+            None => self.cut.push(Cut {
+                file: DURABLE.to_owned(),
+                offset: 0,
+                bytes: 0,
+            }),
+        }
         Ok(())
     }
 
     /// Reads a log that begins with `first`. The one after it begins with `next` and voids everything from there on.
-    fn read_log(&mut self, name: &str, first: Revision, next: Option<Revision>) -> Result<Option<Cut>, OpenError> {
+    fn read_log(&mut self, name: &str, first: Revision, next: Option<Revision>) -> Result<(), OpenError> {
         let io = |error| OpenError::io(name, error);
         let mut source = self.files.read(name).map_err(io)?;
         let prologue = Prologue::<1>::read(&mut source, LOG_MAGIC).map_err(|error| OpenError::prologue(name, error))?;
@@ -211,7 +220,7 @@ impl Replay<'_> {
         loop {
             let offset = frames.offset;
             if next == Some(self.state.revision().next()) {
-                return Ok(None);
+                return Ok(());
             }
             match frames.next().map_err(io)? {
                 Next::Frame(head, payload) => {
@@ -224,7 +233,7 @@ impl Replay<'_> {
                     self.highest = self.highest.max(self.state.revision());
                     self.extent.bytes += frames.offset - offset;
                 }
-                Next::End if next.is_none() => return self.settle(name, offset).map(|()| None).map_err(io),
+                Next::End if next.is_none() => return self.settle(name, offset).map_err(io),
                 Next::End => return Err(OpenError::damaged(name, offset, "frames are missing at the end")),
                 Next::Broken { rest, what } => {
                     if let Broken::Followed { by } = what {
@@ -235,11 +244,12 @@ impl Replay<'_> {
                         return Err(OpenError::damaged(name, offset, "the checksum does not match"));
                     }
                     self.settle(name, offset).map_err(io)?;
-                    return Ok(Some(Cut {
+                    self.cut.push(Cut {
                         file: name.to_owned(),
                         offset,
                         bytes: rest,
-                    }));
+                    });
+                    return Ok(());
                 }
             }
         }
@@ -305,7 +315,7 @@ impl Replay<'_> {
         if let Some(old) = present.snapshot {
             names::set_aside(self.files, &names::snapshot(old)).map_err(io)?;
         }
-        names::create_durable(self.files, revision).map_err(io)?;
+        Note::create(self.files, revision).map_err(io)?;
         self.extent = Extent::default();
         self.files.sync_names().map_err(io)
     }
