@@ -10,17 +10,23 @@
 //! ```text
 //!   bytes ──► decode / protobuf ──► Value ──► meta (create, update) ──► stored
 //!                                     │
+//!            schema, cel, patch, apply (what it may look like, and how it changes)
+//!                                     │
 //!            selector, table ◄────────┤
 //!            field, status   ◄────────┘ whatever is wrong with it
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod cel;
 pub mod duration;
+pub mod facts;
 pub mod field;
 pub mod gvk;
 pub mod meta;
 pub mod names;
+pub mod patch;
 pub mod quantity;
+pub mod schema;
 pub mod selector;
 pub mod status;
 pub mod time;
