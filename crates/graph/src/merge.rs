@@ -121,3 +121,64 @@ impl Added {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::RootError;
+
+    fn graph(vertices: &[(&'static str, u8)], edges: &[(&'static str, &'static str)]) -> Graph<&'static str, u8> {
+        let mut graph = Graph::new();
+        for (key, value) in vertices {
+            graph.insert(*key, *value);
+        }
+        for (from, to) in edges {
+            graph.connect(from, to).unwrap();
+        }
+        graph
+    }
+
+    fn refused(mut into: Graph<&'static str, u8>, sub: Graph<&'static str, u8>) -> MergeError<&'static str> {
+        let before = format!("{into:?}");
+        let error = into.merge(sub).unwrap_err();
+        assert_eq!(format!("{into:?}"), before, "a refused merge changes nothing");
+        assert_eq!(into.check_invariants(), Ok(()));
+        error
+    }
+
+    #[test]
+    fn a_merge_that_closes_a_cycle_takes_back_what_it_added() {
+        let into = graph(&[("root", 0), ("a", 1), ("b", 2)], &[("root", "b"), ("b", "a")]);
+        let sub = graph(
+            &[("new", 3), ("root", 0), ("a", 1), ("b", 2)],
+            &[("root", "a"), ("a", "new"), ("new", "b")],
+        );
+        let cycle = ConnectError::Cycle(vec!["b", "a", "new", "b"]);
+        assert_eq!(refused(into, sub), MergeError::Connect(cycle));
+    }
+
+    #[test]
+    fn two_values_for_one_key_are_refused_with_the_key() {
+        let into = graph(&[("root", 0), ("a", 1)], &[("root", "a")]);
+        let sub = graph(&[("new", 3), ("a", 2)], &[("new", "a")]);
+        assert_eq!(refused(into, sub), MergeError::Conflict("a"));
+    }
+
+    #[test]
+    fn a_graph_with_several_roots_cannot_take_a_sub_graph() {
+        let into = graph(&[("one", 0), ("two", 1)], &[]);
+        let sub = graph(&[("new", 3)], &[]);
+        assert_eq!(
+            refused(into, sub),
+            MergeError::Root(RootError::SeveralRoots(vec!["one", "two"]))
+        );
+    }
+
+    #[test]
+    fn a_shared_root_of_the_sub_graph_keeps_the_predecessor_it_has() {
+        let mut into = graph(&[("root", 0), ("a", 1), ("b", 2)], &[("root", "a"), ("a", "b")]);
+        into.merge(graph(&[("b", 2), ("c", 3)], &[("b", "c")])).unwrap();
+        assert_eq!(into.predecessors(&"b").collect::<Vec<_>>(), [&"a"]);
+        assert_eq!(into.root(), Ok(&"root"));
+    }
+}

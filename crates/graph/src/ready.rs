@@ -111,8 +111,8 @@ impl<'g, K: Eq + Hash + Clone, V> ReadySet<'g, K, V> {
         for dependent in self.graph.topology.neighbours(slot, Direction::Into) {
             let waits_for = &mut self.waits_for[dependent as usize];
             *waits_for -= 1;
-            // One that another failure has blocked stays blocked.
-            if *waits_for == 0 && self.standing[dependent as usize] == Standing::Waiting {
+            // What is blocked never comes here: it goes on waiting for what failed.
+            if *waits_for == 0 {
                 self.standing[dependent as usize] = Standing::Ready;
                 self.ready.push(dependent);
             }
