@@ -107,7 +107,8 @@ impl Committer {
             for Accepted { revision, changes } in accepted {
                 state.publish(revision, changes, now, &mut announcement.wake);
             }
-            state.trim(&self.options.window, now);
+            // What is left over is let go of when the writers have their answers.
+            let _ = state.trim(&self.options.window, now);
         }
         announcement.replies = replies.zip(outcomes).collect();
         announcement
@@ -115,6 +116,7 @@ impl Committer {
 
     /// Lets the journal tidy up behind a commit.
     pub(crate) fn settle(&mut self) {
+        self.trim();
         if self.is_ready() {
             self.tidy_journal();
         }
@@ -122,11 +124,15 @@ impl Committer {
 
     /// Lets go of what has become too old, and finds out whether a disk that refused writes takes them again.
     pub(crate) fn tidy(&mut self) {
-        let now = (self.options.clock)();
-        self.view.write().trim(&self.options.window, now);
+        self.trim();
         if !self.is_closed() {
             self.tidy_journal();
         }
+    }
+
+    fn trim(&self) {
+        let now = (self.options.clock)();
+        while self.view.write().trim(&self.options.window, now) {}
     }
 
     fn tidy_journal(&mut self) {

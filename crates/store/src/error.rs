@@ -49,7 +49,8 @@ pub enum WriteError {
     /// The disk has no room. Reads go on, and writes are taken again once there is room.
     #[error("write refused: the disk is full")]
     StorageFull(#[source] Arc<io::Error>),
-    /// The disk does not take writes for another reason. Reads go on, and writes are taken again once it does.
+    /// The disk does not take writes for another reason. Reads go on, and writes are taken again once it does. Where the
+    /// disk cannot even be made to forget the write, it may turn up if the process dies before a later one succeeds.
     #[error("write refused: the disk failed")]
     Unavailable(#[source] Arc<io::Error>),
     /// The store has been closed.

@@ -49,7 +49,7 @@ impl Default for Window {
         Self {
             changes: 100_000,
             age: Duration::from_mins(5),
-            bytes: 128 << 20,
+            bytes: 64 << 20,
         }
     }
 }

@@ -22,6 +22,9 @@ use crate::audience::Audience;
 use crate::record::{Change, Effect};
 use crate::{At, Key, ReadError, Record, Resource, Revision, Scope, Window};
 
+/// How many revisions are let go of at a time, so that nobody waits long for the lock.
+const HANDFUL: u64 = 1_000;
+
 /// The committed versions.
 pub(crate) struct State {
     drawers: BTreeMap<Resource, Drawer>,
@@ -270,21 +273,34 @@ impl State {
         self.revision = revision;
     }
 
-    /// Lets go of what has outgrown the window. The newest revision always stays, so that a watcher which keeps pace is
-    /// never told that it fell behind.
-    pub(crate) fn trim(&mut self, window: &Window, now: Duration) {
-        while let Some(oldest) = self.window.front() {
+    /// Lets go of what has outgrown the window, and says whether there is more to let go of. The newest revision always
+    /// stays, so that a watcher which keeps pace is never told that it fell behind.
+    #[must_use]
+    pub(crate) fn trim(&mut self, window: &Window, now: Duration) -> bool {
+        for _ in 0..HANDFUL {
+            let Some(oldest) = self.window.front() else {
+                return false;
+            };
             let too_much = self.window.len() > window.changes || self.window_bytes > window.bytes;
             let too_old = now.saturating_sub(oldest.at) > window.age;
             if oldest.revision >= self.revision || !(too_much || too_old) {
-                break;
+                return false;
             }
             self.compact(oldest.revision);
         }
+        true
     }
 
-    /// Forgets how things were before `oldest`.
-    pub(crate) fn compact(&mut self, oldest: Revision) {
+    /// Forgets how things were before `oldest`, or as far as that goes at a time, and says whether there is more to forget.
+    #[must_use]
+    pub(crate) fn compact_in_part(&mut self, oldest: Revision) -> bool {
+        let next = self.window.front().map_or(oldest, |retained| retained.revision);
+        let part = oldest.min(Revision::new(next.get().saturating_add(HANDFUL)));
+        self.compact(part);
+        part < oldest
+    }
+
+    fn compact(&mut self, oldest: Revision) {
         debug_assert!(oldest <= self.revision, "the future cannot be compacted");
         while let Some(retained) = self.window.pop_front_if(|retained| retained.revision <= oldest) {
             self.window_bytes -= retained.bytes;

@@ -213,13 +213,16 @@ impl Store {
 
     /// Forgets how things were before `oldest`; a no-op when that is forgotten already.
     pub fn compact(&self, oldest: Revision) -> Result<(), ReadError> {
-        let mut state = self.inner.view.write();
-        let oldest = state.resolve(At::Exactly(oldest.max(state.oldest())))?;
-        state.compact(oldest);
+        let oldest = {
+            let state = self.inner.view.read();
+            state.resolve(At::Exactly(oldest.max(state.oldest())))?
+        };
+        while self.inner.view.write().compact_in_part(oldest) {}
         Ok(())
     }
 
-    /// Lets go of what the window no longer covers. Every write does as much; this is for times without writes.
+    /// Lets go of what the window no longer covers. Every write does as much, and so does a store with a thread of its own
+    /// every few seconds; this is for times without writes in a store without one.
     pub fn tidy(&self) {
         self.inner.intake.tidy();
     }
@@ -233,8 +236,8 @@ impl Store {
             .clone()
     }
 
-    /// Commits what has been handed in, then refuses writes and ends watches once they have handed out everything. Reads
-    /// go on from memory.
+    /// Commits what has been handed in, then refuses writes and ends watches once they have handed out everything. Blocks
+    /// until the directory is free to be opened again. Reads go on from memory.
     pub fn close(&self) {
         self.inner.intake.close();
     }

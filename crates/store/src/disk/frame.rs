@@ -23,6 +23,9 @@ pub(super) const FORMAT: u32 = 1;
 const MAGIC: [u8; 4] = *b"mFr1";
 pub(super) const HEAD: usize = 28;
 
+/// Memory is not set aside for more than this before it is known to be needed, nor kept for longer than it is.
+const LARGE: usize = 4 << 20;
+
 /// What a frame says of its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head {
@@ -37,6 +40,7 @@ pub(super) struct Head {
 /// Opens a frame in `buffer`: leaves room for the head, to be filled in by [`seal`].
 pub(super) fn begin(buffer: &mut Vec<u8>) {
     buffer.clear();
+    buffer.shrink_to(LARGE);
     buffer.resize(HEAD, 0);
 }
 
@@ -122,7 +126,8 @@ impl<R: Read> Frames<R> {
         let Some(head) = Head::parse(&bytes) else {
             return self.broken(bytes);
         };
-        let mut payload = Vec::new();
+        // Its checksum vouches for the length, but the file may end before.
+        let mut payload = Vec::with_capacity((head.length as usize).min(LARGE));
         (&mut self.source)
             .take(u64::from(head.length))
             .read_to_end(&mut payload)?;

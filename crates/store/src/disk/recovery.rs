@@ -1,6 +1,6 @@
 //! From files back to a state.
 
-use std::io;
+use std::io::{self, BufReader};
 use std::sync::Arc;
 
 use super::files::{Files, LockError};
@@ -210,7 +210,7 @@ impl Replay<'_> {
     /// Reads a log that begins with `first`. The one after it begins with `next` and voids everything from there on.
     fn read_log(&mut self, name: &str, first: Revision, next: Option<Revision>) -> Result<(), OpenError> {
         let io = |error| OpenError::io(name, error);
-        let mut source = self.files.read(name).map_err(io)?;
+        let mut source = BufReader::new(self.files.read(name).map_err(io)?);
         let prologue = Prologue::<1>::read(&mut source, LOG_MAGIC).map_err(|error| OpenError::prologue(name, error))?;
         if prologue.numbers[0] != first.get() {
             return Err(OpenError::damaged(name, 0, "the file is named after another revision"));
@@ -297,7 +297,7 @@ impl Replay<'_> {
                 changes.push(Arc::new(Change::new(revision, effect)));
             }
             self.state.publish(revision, changes, now, &mut Vec::new());
-            self.state.trim(&self.options.store.window, now);
+            while self.state.trim(&self.options.store.window, now) {}
         }
         payload.is_empty().then_some(())
     }

@@ -1,6 +1,6 @@
 //! Everything there is at one revision, in one file.
 
-use std::io;
+use std::io::{self, BufReader};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -57,7 +57,7 @@ pub(super) fn write(
 /// Reads a snapshot, handing out each record, and gives its size.
 pub(super) fn read(files: &dyn Files, revision: Revision, mut each: impl FnMut(Record)) -> Result<u64, OpenError> {
     let name = names::snapshot(revision);
-    let mut source = files.read(&name).map_err(|error| OpenError::io(&name, error))?;
+    let mut source = BufReader::new(files.read(&name).map_err(|error| OpenError::io(&name, error))?);
     let prologue =
         Prologue::<2>::read(&mut source, SNAPSHOT_MAGIC).map_err(|error| OpenError::prologue(&name, error))?;
     let [stated, promised] = prologue.numbers;
