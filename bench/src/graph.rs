@@ -54,9 +54,9 @@ fn star() -> Row {
 
 /// How many times longer a vertex may take among 100,000 than among 10,000 for the growth to be called linear.
 ///
-/// The work for a vertex is the same; what grows is the way to memory. The smaller graph with its names, some 4 MB, is
-/// about as large as a second-level cache, the larger one, some 40 MB, is far beyond it, and a step of the walk or a
-/// look for a key is little but a wait for memory. Anything quadratic would show as a factor of ten.
+/// The work for a vertex is the same: added layer by layer, no edge needs a search. What grows is the way to memory. By
+/// the sizes of its parts the smaller graph with its names takes some 4 MB, about a second-level cache, and the larger
+/// one ten times that. The tolerance allows for it and no more is claimed; quadratic growth would show as a factor of ten.
 const LINEAR: f64 = 4.0;
 
 fn layered() -> [Row; 3] {
@@ -125,7 +125,7 @@ fn build_validate_walk(names: &[String]) -> usize {
 enum Arrival {
     /// As they depend on each other, which is how a plan is written.
     LayerByLayer,
-    /// Without any order: the most that keeping one can cost.
+    /// Without any order, so that the kept one has to change again and again. Not the worst case, which is contrived.
     Shuffled,
 }
 
