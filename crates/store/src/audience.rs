@@ -1,6 +1,6 @@
 //! Who watches what, so that a change finds its watchers without asking the others.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
 
@@ -70,7 +70,10 @@ impl Audience {
     }
 
     pub(crate) fn wake_all(&self, wake: &mut Vec<Waker>) {
-        for seat in self.seats().values().flatten() {
+        let seats = self.seats();
+        // In an order that does not differ from run to run, for those who replay one.
+        let rows: BTreeMap<&Scope, &Vec<Arc<Seat>>> = seats.iter().collect();
+        for seat in rows.into_values().flatten() {
             wake.extend(seat.place().waker.take());
         }
     }

@@ -112,7 +112,7 @@ impl fmt::Display for Resource {
 }
 
 /// What a list or a watch looks at.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
     /// All objects of a resource, in every namespace.
     Resource(Resource),

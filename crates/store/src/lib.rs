@@ -22,6 +22,26 @@
 //! - A list shows one moment, over all its pages. A watch hands out every change of its scope once, in order.
 //! - What lies before the retained window is refused as compacted, never answered in part.
 //! - Readers are never blocked by I/O, and neither readers nor watchers ever block a commit for long.
+//!
+//! Assumes that a sync that succeeds means what it says, that one process at a time uses a directory (which a lock sees
+//! to), and that all live objects and the window fit into memory.
+//!
+//! ```
+//! use moorline_store::{Attributes, Key, Options, Resource, Scope, Start, Store, Value};
+//!
+//! let store = Store::memory(Options::default(), |_: &Key, _: &[u8]| Attributes::default());
+//! let secrets = Resource::new("secrets");
+//! let mut watch = store.watch(Scope::Resource(secrets.clone()), Start::Now)?;
+//!
+//! // The revision is not known before the write commits; its digits go into the slot behind `"rv":"`.
+//! let value = Value::with_revision_at(r#"{"rv":""}"#, 7);
+//! let record = store.create(Key::new(&secrets, "default", "token"), value).wait()?.into_record();
+//! assert_eq!(record.value(), r#"{"rv":"2"}"#);
+//!
+//! let event = watch.try_next().expect("the write has been published")?;
+//! assert_eq!(event.revision(), record.mod_revision());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![forbid(unsafe_code)]
 

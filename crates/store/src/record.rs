@@ -142,7 +142,7 @@ pub(crate) fn decimal_digits(revision: Revision) -> usize {
 /// What selectors look at, worked out once per write so that no reader ever parses a value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
-    /// The identity of the object over renames of nothing: two objects of one key and different uids are different.
+    /// Tells one object from another that had the same key before or after it.
     pub uid: Box<str>,
     /// Labels.
     pub labels: Pairs,

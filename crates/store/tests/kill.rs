@@ -16,6 +16,7 @@ use moorline_store::disk::{Directory, DiskOptions};
 use moorline_store::{Attributes, Key, List, Resource, Scope, Store, Transaction, Value};
 use tempfile::TempDir;
 
+const NAME: &str = "a_killed_process_loses_nothing_acknowledged_and_invents_nothing";
 const DIRECTORY: &str = "MOORLINE_KILL_DIRECTORY";
 const ROUND: &str = "MOORLINE_KILL_ROUND";
 const WRITERS: u64 = 6;
@@ -26,13 +27,23 @@ fn main() {
         let round = env::var(ROUND).unwrap().parse().unwrap();
         return write_until_killed(Path::new(&directory), round);
     }
+    let asked: Vec<String> = env::args().skip(1).collect();
+    if asked.iter().any(|argument| argument == "--list") {
+        return println!("{NAME}: test");
+    }
+    if asked
+        .iter()
+        .any(|argument| !argument.starts_with('-') && !NAME.contains(argument.as_str()))
+    {
+        return;
+    }
     let number = |name| env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     let points = number("MOORLINE_KILL_POINTS").unwrap_or(60);
     let seed = number("MOORLINE_KILL_SEED").unwrap_or(4);
     let began = Instant::now();
     let mut tally = Tally::default();
     a_killed_process_loses_nothing_acknowledged_and_invents_nothing(points, seed, &mut tally);
-    println!("test a_killed_process_loses_nothing_acknowledged_and_invents_nothing ... ok");
+    println!("test {NAME} ... ok");
     println!(
         "{points} kills in {:.1} s with seed {seed}: {tally:?}",
         began.elapsed().as_secs_f64()
