@@ -4,6 +4,8 @@
 mod behaviour;
 mod closing;
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod invariants;
 mod queries;
 
@@ -16,7 +18,7 @@ use crate::observer::Observer;
 use crate::outcome::{Added, Dropped, Handout, Next, NotProcessing, Outcome, Settled, Ticket};
 use crate::pace::{Bucket, Pacer};
 use crate::priority::Priority;
-use crate::standing::{Delay, Run, SPARE, Sequel, SlotId, Slots, Standing, Start, Turn, is_sparse};
+use crate::standing::{Delay, Presence, Run, SPARE, Sequel, SlotId, Slots, Standing, Start, Turn, is_sparse};
 use crate::time::Moment;
 use crate::timers::Timers;
 
@@ -93,28 +95,32 @@ impl<K: Eq + Hash + Clone, O: Observer> Core<K, O> {
         if self.phase == Phase::Closing {
             return Added::Refused;
         }
-        let hash = self.slots.hash(&key);
-        if let Some(slot) = self.slots.find(hash, &key) {
+        let (due, stamp) = (self.due(ask.when, now), self.counter + 1);
+        let standing = if due > now {
+            Standing::Delayed(Delay {
+                due,
+                stamp,
+                priority: ask.priority,
+            })
+        } else {
+            Standing::Queued(Turn {
+                arrival: stamp,
+                since: now,
+                priority: ask.priority,
+            })
+        };
+        let (slot, presence) = self.slots.find_or_insert(key, || standing);
+        if presence == Presence::Known {
             return self.add_again(slot, ask, now);
         }
-        let due = self.due(ask.when, now);
+        self.counter = stamp;
         self.take_token(ask.when, now);
-        if due > now {
-            let delay = self.delay(due, ask.priority);
-            let slot = self.slots.insert(hash, key, Standing::Delayed(delay));
+        if let Standing::Delayed(delay) = standing {
             self.timers.insert(delay, slot);
             return Added::Delayed;
         }
-        let turn = self.turn(now, ask.priority);
-        let slot = self.slots.insert(hash, key, Standing::Queued(turn));
-        self.lanes.insert(
-            turn.priority,
-            Place {
-                arrival: turn.arrival,
-                slot,
-            },
-        );
-        self.enter(turn.priority);
+        self.lanes.insert(ask.priority, Place { arrival: stamp, slot });
+        self.enter(ask.priority);
         Added::Queued
     }
 
@@ -216,6 +222,7 @@ impl<K: Eq + Hash + Clone, O: Observer> Core<K, O> {
         }
     }
 
+    #[inline]
     fn enter(&mut self, priority: Priority) {
         self.lanes.count(priority);
         self.observer.added(priority);
@@ -260,7 +267,10 @@ impl<K: Eq + Hash + Clone, O: Observer> Core<K, O> {
             priority: turn.priority,
             waited,
             failures: slot.failures,
-            ticket: Ticket(ticket),
+            ticket: Ticket {
+                number: ticket,
+                slot: id,
+            },
         };
         self.observer.handed_out(turn.priority, waited);
         self.observe_depth(turn.priority);
@@ -270,35 +280,44 @@ impl<K: Eq + Hash + Clone, O: Observer> Core<K, O> {
     /// A worker is done with a key. What it said decides what becomes of the key; a key that was asked for meanwhile
     /// goes back in line in any case.
     pub fn done(&mut self, key: &K, outcome: Outcome, now: Moment) -> Result<Settled, NotProcessing<K>> {
-        self.finish(key, None, outcome, now)
+        let slot = self
+            .slots
+            .find(key)
+            .filter(|slot| matches!(self.slots[*slot].standing, Standing::Processing(..)));
+        self.finish(slot, key, outcome, now)
     }
 
     /// As [`Core::done`], but only if the key is still with the worker that was given this hand-out.
     pub fn done_handout(
         &mut self,
-        of: &Handout<K>,
+        handout: &Handout<K>,
         outcome: Outcome,
         now: Moment,
     ) -> Result<Settled, NotProcessing<K>> {
-        self.finish(&of.key, Some(of.ticket), outcome, now)
+        let Ticket { number, slot } = handout.ticket;
+        // The slot is the same as ever, unless the slots were numbered anew since.
+        let slot = if self.slots.is_run(slot, number) {
+            Some(slot)
+        } else {
+            self.slots.find(&handout.key)
+        };
+        let slot = slot.filter(|slot| self.slots.is_run(*slot, number));
+        self.finish(slot, &handout.key, outcome, now)
     }
 
-    pub(crate) fn finish(
+    fn finish(
         &mut self,
+        slot: Option<SlotId>,
         key: &K,
-        ticket: Option<Ticket>,
         outcome: Outcome,
         now: Moment,
     ) -> Result<Settled, NotProcessing<K>> {
         let now = self.advance(now);
         let stray = || NotProcessing { key: key.clone() };
-        let slot = self.slots.find(self.slots.hash(key), key).ok_or_else(stray)?;
+        let slot = slot.ok_or_else(stray)?;
         let Standing::Processing(run, sequel) = self.slots[slot].standing else {
             return Err(stray());
         };
-        if ticket.is_some_and(|ticket| ticket.0 != run.ticket) {
-            return Err(stray());
-        }
         self.leave(run);
         self.observer.finished(run.priority, now.since(run.since));
         let wish = self.judge(slot, run, outcome, now);
@@ -329,6 +348,7 @@ impl<K: Eq + Hash + Clone, O: Observer> Core<K, O> {
     }
 
     /// Learns from how a run ended, and says when the worker wants the key back, if it does.
+    #[inline]
     fn judge(&mut self, slot: SlotId, run: Run, outcome: Outcome, now: Moment) -> Option<Moment> {
         let slot = &mut self.slots[slot];
         match outcome {
@@ -352,6 +372,7 @@ impl<K: Eq + Hash + Clone, O: Observer> Core<K, O> {
     }
 
     /// A key that was not asked for during its run, or only for later than the worker wishes, goes where that says.
+    #[inline]
     fn rest(
         &mut self,
         slot: SlotId,
@@ -403,6 +424,7 @@ impl<K: Eq + Hash + Clone, O: Observer> Core<K, O> {
     }
 
     /// Takes a key off the list of those that are processing.
+    #[inline]
     fn leave(&mut self, run: Run) {
         self.processing.swap_remove(run.position);
         if let Some(moved) = self.processing.get(run.position)
@@ -417,6 +439,7 @@ impl<K: Eq + Hash + Clone, O: Observer> Core<K, O> {
     }
 
     /// Makes a key idle.
+    #[inline]
     fn remove(&mut self, slot: SlotId) -> K {
         let key = self.slots.remove(slot).key;
         if self.slots.is_sparse() {
@@ -437,6 +460,7 @@ impl<K: Eq + Hash + Clone, O: Observer> Core<K, O> {
     }
 
     /// Lets time pass up to `now`: what was delayed until then joins the line, in the order in which it fell due.
+    #[inline]
     fn advance(&mut self, now: Moment) -> Moment {
         self.now = self.now.max(now);
         while let Some((slot, delay)) = self.timers.take_due(self.now, &self.slots) {
@@ -447,6 +471,7 @@ impl<K: Eq + Hash + Clone, O: Observer> Core<K, O> {
     }
 
     /// When a wish made now is to be fulfilled.
+    #[inline]
     fn due(&self, when: When, now: Moment) -> Moment {
         match (when, &self.bucket) {
             (When::After(delay), _) => now.after(delay),
@@ -456,6 +481,7 @@ impl<K: Eq + Hash + Clone, O: Observer> Core<K, O> {
     }
 
     /// Pays for a wish that is granted. One that finds the key in line already costs nothing.
+    #[inline]
     fn take_token(&mut self, when: When, now: Moment) {
         if let (When::Limited, Some(bucket)) = (when, &mut self.bucket) {
             bucket.take(now);

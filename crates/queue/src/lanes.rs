@@ -58,15 +58,18 @@ impl Lanes {
         }
     }
 
+    #[inline]
     pub(crate) fn queued(&self) -> usize {
         self.queued
     }
 
+    #[inline]
     pub(crate) fn depth(&self, priority: Priority) -> usize {
         self.by_priority[priority.index()].queued
     }
 
     /// Gives a turn its place in line.
+    #[inline]
     pub(crate) fn insert(&mut self, priority: Priority, place: Place) {
         let lane = &mut self.by_priority[priority.index()];
         lane.live += 1;
@@ -77,6 +80,7 @@ impl Lanes {
     }
 
     /// Counts a key whose turn has its place as queued.
+    #[inline]
     pub(crate) fn count(&mut self, priority: Priority) {
         self.by_priority[priority.index()].queued += 1;
         self.queued += 1;
@@ -89,6 +93,7 @@ impl Lanes {
     }
 
     /// A key that was counted no longer waits here.
+    #[inline]
     pub(crate) fn discount(&mut self, priority: Priority) {
         let lane = &mut self.by_priority[priority.index()];
         lane.queued -= 1;
@@ -116,6 +121,7 @@ impl Lanes {
     /// The lane whose first key is to be handed out next.
     ///
     /// That is the highest, unless the key that has waited longest of all is overdue; then these two take turns.
+    #[inline]
     pub(crate) fn choose<K: Eq + Hash>(
         &mut self,
         now: Moment,
@@ -160,6 +166,7 @@ impl Lanes {
     }
 
     /// The first queued key of a lane. What stands before it and is not queued gives up its place.
+    #[inline]
     fn head<K: Eq + Hash>(&mut self, priority: Priority, slots: &mut Slots<K>) -> Option<Place> {
         let lane = &mut self.by_priority[priority.index()];
         loop {
@@ -181,6 +188,7 @@ impl Lanes {
     }
 
     /// Takes the first queued key out of a lane that has one.
+    #[inline]
     pub(crate) fn take<K: Eq + Hash>(&mut self, priority: Priority, slots: &mut Slots<K>) -> SlotId {
         let place = self
             .head(priority, slots)
@@ -240,6 +248,7 @@ impl Lanes {
 }
 
 impl Lane {
+    #[inline]
     fn first(&self) -> Option<Place> {
         match (self.line.front(), self.late.peek()) {
             (Some(front), Some(Reverse(late))) => Some(*front.min(late)),
@@ -248,6 +257,7 @@ impl Lane {
         }
     }
 
+    #[inline]
     fn remove_first(&mut self) {
         match (self.line.front(), self.late.peek()) {
             (Some(front), Some(Reverse(late))) if late < front => drop(self.late.pop()),
@@ -256,6 +266,7 @@ impl Lane {
         }
     }
 
+    #[inline]
     fn give_back(&mut self) {
         if is_sparse(self.line.len(), self.line.capacity()) {
             self.line.shrink_to((2 * self.line.len()).max(SPARE));

@@ -5,6 +5,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::priority::Priority;
+use crate::standing::SlotId;
 use crate::time::Moment;
 
 /// A key, given to one worker.
@@ -18,12 +19,15 @@ pub struct Handout<K> {
     pub waited: Duration,
     /// How often in a row it has failed before.
     pub failures: u32,
-    /// Tells this hand-out from all others.
     pub(crate) ticket: Ticket,
 }
 
+/// Tells one hand-out from all others, and where its key was when it was handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ticket(pub(crate) u64);
+pub(crate) struct Ticket {
+    pub(crate) number: u64,
+    pub(crate) slot: SlotId,
+}
 
 /// The answer of [`Core::get`](crate::Core::get).
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -39,6 +39,7 @@ impl Priority {
         (Self::LOWEST.0..=Self::HIGHEST.0).map(Self)
     }
 
+    #[inline]
     pub(crate) fn index(self) -> usize {
         usize::from(self.0)
     }

@@ -3,6 +3,7 @@
 use std::hash::{BuildHasher, Hash};
 use std::ops::{Index, IndexMut};
 
+use hashbrown::hash_table::Entry;
 use hashbrown::{DefaultHashBuilder, HashTable};
 use slab::Slab;
 
@@ -11,6 +12,7 @@ use crate::priority::Priority;
 use crate::time::Moment;
 
 /// Where a key stands. Keys that are idle are not stored at all.
+#[derive(Clone, Copy)]
 pub(crate) enum Standing {
     /// Waiting for its time. Left when that comes, or by an `add` that wants it sooner, to `Queued`.
     Delayed(Delay),
@@ -88,13 +90,22 @@ pub(crate) struct Slot<K> {
 pub(crate) struct SlotId(u32);
 
 impl SlotId {
+    #[inline]
     fn new(index: usize) -> Self {
         Self(u32::try_from(index).expect("the keys of one queue are fewer than four billion"))
     }
 
+    #[inline]
     fn index(self) -> usize {
         self.0 as usize
     }
+}
+
+/// Whether a key had a slot before it was looked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Presence {
+    Known,
+    New,
 }
 
 /// What the place of a key in a line turns out to be when it is looked at.
@@ -121,6 +132,7 @@ pub(crate) fn is_sparse(used: usize, capacity: usize) -> bool {
 }
 
 impl<K: Eq + Hash> Slots<K> {
+    #[inline]
     pub(crate) fn new() -> Self {
         Self {
             slab: Slab::new(),
@@ -129,27 +141,46 @@ impl<K: Eq + Hash> Slots<K> {
         }
     }
 
-    pub(crate) fn hash(&self, key: &K) -> u64 {
+    fn hash(&self, key: &K) -> u64 {
         self.hasher.hash_one(key)
     }
 
-    pub(crate) fn find(&self, hash: u64, key: &K) -> Option<SlotId> {
-        self.table.find(hash, |id| self.slab[id.index()].key == *key).copied()
+    pub(crate) fn find(&self, key: &K) -> Option<SlotId> {
+        self.table
+            .find(self.hash(key), |id| self.slab[id.index()].key == *key)
+            .copied()
     }
 
-    pub(crate) fn insert(&mut self, hash: u64, key: K, standing: Standing) -> SlotId {
-        let slot = Slot {
-            key,
-            hash,
-            standing,
-            failures: 0,
-            rested_at: Moment::START,
-        };
-        let id = SlotId::new(self.slab.insert(slot));
-        self.table.insert_unique(hash, id, |id| self.slab[id.index()].hash);
-        id
+    /// Whether the key in this slot, if there is one, is with the worker that has this ticket.
+    #[inline]
+    pub(crate) fn is_run(&self, id: SlotId, ticket: u64) -> bool {
+        let standing = self.slab.get(id.index()).map(|slot| &slot.standing);
+        matches!(standing, Some(Standing::Processing(run, _)) if run.ticket == ticket)
     }
 
+    /// The slot of a key, or, if it has none, a new one with the standing that `standing` gives it.
+    #[inline]
+    pub(crate) fn find_or_insert(&mut self, key: K, standing: impl FnOnce() -> Standing) -> (SlotId, Presence) {
+        let hash = self.hash(&key);
+        let Self { slab, table, .. } = self;
+        match table.entry(hash, |id| slab[id.index()].key == key, |id| slab[id.index()].hash) {
+            Entry::Occupied(found) => (*found.get(), Presence::Known),
+            Entry::Vacant(vacant) => {
+                let id = SlotId::new(slab.vacant_key());
+                vacant.insert(id);
+                slab.insert(Slot {
+                    key,
+                    hash,
+                    standing: standing(),
+                    failures: 0,
+                    rested_at: Moment::START,
+                });
+                (id, Presence::New)
+            }
+        }
+    }
+
+    #[inline]
     pub(crate) fn remove(&mut self, id: SlotId) -> Slot<K> {
         let slot = self.slab.remove(id.index());
         self.table
@@ -187,6 +218,7 @@ impl<K: Eq + Hash> Slots<K> {
         table.shrink_to(room, |id| slab[id.index()].hash);
     }
 
+    #[inline]
     pub(crate) fn found(&self, place: Place, priority: Priority) -> Found {
         let at_place = |turn: Turn| turn.arrival == place.arrival && turn.priority == priority;
         match self.slab.get(place.slot.index()).map(|slot| &slot.standing) {
@@ -208,6 +240,7 @@ impl<K: Eq + Hash> Slots<K> {
 impl<K> Index<SlotId> for Slots<K> {
     type Output = Slot<K>;
 
+    #[inline]
     fn index(&self, id: SlotId) -> &Slot<K> {
         &self.slab[id.index()]
     }

@@ -16,12 +16,14 @@ impl Moment {
     pub const NEVER: Self = Self(u64::MAX);
 
     /// The moment this long after the start of the time line.
+    #[inline]
     pub fn from_start(elapsed: Duration) -> Self {
         Self(nanoseconds(elapsed))
     }
 
     /// The moment this much later.
     #[must_use]
+    #[inline]
     pub fn after(self, delay: Duration) -> Self {
         Self(self.0.saturating_add(nanoseconds(delay)))
     }
@@ -33,17 +35,21 @@ impl Moment {
     }
 
     /// How long ago `earlier` was; zero when it is still to come.
+    #[inline]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
+    #[inline]
     pub(crate) fn nanoseconds(self) -> u64 {
         self.0
     }
 }
 
 fn nanoseconds(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+    span.as_secs()
+        .saturating_mul(1_000_000_000)
+        .saturating_add(u64::from(span.subsec_nanos()))
 }
 
 /// Where a [`Queue`](crate::Queue) reads the time.
@@ -75,6 +81,7 @@ impl Default for SystemClock {
 }
 
 impl Clock for SystemClock {
+    #[inline]
     fn now(&self) -> Moment {
         Moment::from_start(self.start.elapsed())
     }

@@ -52,6 +52,7 @@ impl Timers {
     }
 
     /// Takes the next key that is due, with the delay it waited for.
+    #[inline]
     pub(crate) fn take_due<K: Eq + Hash>(&mut self, now: Moment, slots: &Slots<K>) -> Option<(SlotId, Delay)> {
         while let Some(Reverse(timer)) = self.heap.peek().copied() {
             if timer.due > now || timer.due == Moment::NEVER {

@@ -310,6 +310,25 @@ fn invariant_19_a_hand_out_that_is_over_cannot_be_done_again() {
 }
 
 #[test]
+fn invariant_19_holds_for_a_hand_out_whose_slot_was_numbered_anew() {
+    let mut queue: Core<u32> = Core::new(Config::default());
+    for key in 0..100_000 {
+        queue.add(key, Ask::now(), at(0));
+    }
+    queue.add(u32::MAX, Ask::now().with_priority(Priority::HIGH), at(0));
+    let Next::Key(held) = queue.get(at(0)) else {
+        panic!("keys are queued")
+    };
+    assert_eq!(held.key, u32::MAX);
+    while let Next::Key(handout) = queue.get(at(0)) {
+        queue.done_handout(&handout, Outcome::Done, at(0)).unwrap();
+    }
+    assert!(!queue.slots.is_run(held.ticket.slot, held.ticket.number));
+    assert_eq!(queue.done_handout(&held, Outcome::Done, at(0)), Ok(Settled::Idle));
+    assert!(queue.done_handout(&held, Outcome::Done, at(0)).is_err());
+}
+
+#[test]
 fn invariant_20_memory_after_quiescence_does_not_depend_on_the_keys_ever_seen() {
     let capacity = |queue: &Core<u32>| queue.slots.capacity() + queue.lanes.capacity() + queue.timers.capacity();
     let quiet_after = |keys: u32| {
