@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cel;
+pub mod decode;
 pub mod duration;
 pub mod facts;
 pub mod field;
