@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use fastrand::Rng;
-use moorline_store::disk::{Committing, Crash, DiskOptions, SimulatedDisk};
+use moorline_store::disk::{Committing, Crash, Damage, DiskOptions, Files, SimulatedDisk};
 use moorline_store::{
     Attributes, Health, Key, List, Resource, Revision, Scope, Start, Store, Transaction, Value, Watch, WriteError,
 };
@@ -228,4 +228,49 @@ fn any_sequence_of_failures_leaves_what_was_acknowledged() {
             assert_eq!(contents(&store), expected, "seed {seed} at step {number}");
         }
     }
+}
+
+#[test]
+fn whatever_is_done_to_the_files_nothing_is_served_that_was_not_written() {
+    let mut outcomes = [0; 2];
+    for seed in 0..2_000 {
+        let mut random = Rng::with_seed(seed);
+        let disk = SimulatedDisk::new(seed);
+        let store = open(&disk);
+        let mut history = vec![Contents::new()];
+        for number in 0..20 {
+            let mut next = history[history.len() - 1].clone();
+            store.commit(step(number, &mut next)).unwrap();
+            history.push(next);
+        }
+        drop(store);
+        let names = disk.names().unwrap();
+        disk.tamper(random.choice(&names).unwrap(), |bytes| match random.u8(..4) {
+            0 => bytes.truncate(random.usize(..=bytes.len())),
+            1 => bytes.extend((0..random.usize(..200)).map(|_| random.u8(..))),
+            2 => bytes
+                .iter_mut()
+                .skip(random.usize(..100))
+                .take(random.usize(..50))
+                .for_each(|byte| *byte = 0),
+            _ => bytes
+                .iter_mut()
+                .skip(random.usize(..100))
+                .for_each(|byte| *byte ^= random.u8(..)),
+        });
+        let opened = Store::open(disk.clone(), options(), |_: &Key, _: &[u8]| Attributes::default());
+        outcomes[usize::from(opened.is_ok())] += 1;
+        if let Ok((store, _)) = opened {
+            assert_eq!(contents(&store), history[20], "seed {seed}");
+        }
+        let options = DiskOptions {
+            damage: Damage::KeepWhatComesBefore,
+            ..options()
+        };
+        if let Ok((store, _)) = Store::open(disk, options, |_: &Key, _: &[u8]| Attributes::default()) {
+            assert!(history.contains(&contents(&store)), "seed {seed}");
+            assert!(store.revision() >= Revision::new(21), "seed {seed}");
+        }
+    }
+    assert!(outcomes.iter().all(|count| *count > 100), "{outcomes:?}");
 }

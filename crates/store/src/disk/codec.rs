@@ -144,3 +144,64 @@ fn get_value(payload: &mut &[u8]) -> Result<(Bytes, Option<u32>), Malformed> {
     let value = Bytes::copy_from_slice(get_slice(payload)?);
     Ok((value, (slot != NO_SLOT).then_some(slot)))
 }
+
+#[cfg(test)]
+mod tests {
+    use fastrand::Rng;
+
+    use super::*;
+
+    fn record() -> Record {
+        Record {
+            key: Key::new(&Resource::new("things"), "home", "a"),
+            create_revision: Revision::new(3),
+            mod_revision: Revision::new(17),
+            version: 4,
+            value: Bytes::from_static(b"rv=17!"),
+            revision_at: Some(3),
+            attributes: Arc::default(),
+        }
+    }
+
+    #[test]
+    fn a_record_reads_back() {
+        let mut payload = Vec::new();
+        put_record(&mut payload, &record());
+        let read = get_record(&mut &payload[..], None).unwrap();
+        assert_eq!(format!("{read:?}"), format!("{:?}", record()));
+    }
+
+    #[test]
+    fn a_slot_that_lies_outside_its_value_makes_no_sense() {
+        for slot in [5, 6, 1_000, u32::MAX - 1] {
+            let mut payload = Vec::new();
+            put_record(
+                &mut payload,
+                &Record {
+                    revision_at: Some(slot),
+                    ..record()
+                },
+            );
+            assert!(get_record(&mut &payload[..], None).is_err(), "{slot}");
+        }
+    }
+
+    #[test]
+    fn no_bytes_whatever_bring_the_decoders_down() {
+        let mut random = Rng::with_seed(11);
+        let mut whole = Vec::new();
+        put_record(&mut whole, &record());
+        let mut refused = 0;
+        for _ in 0..100_000 {
+            let mut bytes = whole.clone();
+            for _ in 0..random.usize(1..5) {
+                let position = random.usize(..bytes.len());
+                bytes[position] = random.u8(..);
+            }
+            bytes.truncate(random.usize(..=bytes.len()));
+            refused += usize::from(get_record(&mut &bytes[..], None).is_err());
+            refused += usize::from(get_transaction(&mut &bytes[..], None).is_err());
+        }
+        assert!(refused > 100_000, "{refused}");
+    }
+}

@@ -90,20 +90,19 @@ impl Head {
 /// What stands where a frame should begin.
 pub(super) enum Next {
     Frame(Head, Vec<u8>),
-    /// The file ends here, or holds only zeros from here on.
+    /// The file ends here.
     End,
-    /// Something that is no whole frame, and `rest` bytes to the end of the file.
-    Broken {
-        rest: u64,
-        what: Broken,
-    },
+    /// Something that is no whole frame, of which this much has been read.
+    Broken(Vec<u8>),
 }
 
-/// What is known of something that is no whole frame.
+/// What is to be made of something that is no whole frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Broken {
-    /// No frame comes after: a crash may have torn it.
-    Last,
+pub(super) enum Wreck {
+    /// Nothing but zeros: length that was set ahead.
+    Blank,
+    /// No frame comes after: a crash may have torn it. There are so many bytes to the end of the file.
+    Last { bytes: u64 },
     /// A later frame reads well, which tells of this revision: it was whole once.
     Followed { by: Revision },
 }
@@ -123,8 +122,11 @@ impl<R: Read> Frames<R> {
     pub(super) fn next(&mut self) -> io::Result<Next> {
         let mut bytes = Vec::with_capacity(HEAD);
         (&mut self.source).take(HEAD as u64).read_to_end(&mut bytes)?;
+        if bytes.is_empty() {
+            return Ok(Next::End);
+        }
         let Some(head) = Head::parse(&bytes) else {
-            return self.broken(bytes);
+            return Ok(Next::Broken(bytes));
         };
         // Its checksum vouches for the length, but the file may end before.
         let mut payload = Vec::with_capacity((head.length as usize).min(LARGE));
@@ -132,35 +134,36 @@ impl<R: Read> Frames<R> {
             .take(u64::from(head.length))
             .read_to_end(&mut payload)?;
         if payload.len() < head.length as usize || !head.fits(&payload) {
-            // The head read well, so what follows the payload is where the next frame would begin.
             bytes.extend_from_slice(&payload);
-            return self.broken(bytes);
+            return Ok(Next::Broken(bytes));
         }
         self.offset += (HEAD + payload.len()) as u64;
         Ok(Next::Frame(head, payload))
     }
 
-    fn broken(&mut self, mut rest: Vec<u8>) -> io::Result<Next> {
-        self.source.read_to_end(&mut rest)?;
-        if rest.iter().all(|byte| *byte == 0) {
-            return Ok(Next::End);
+    /// Looks at all that follows something broken, to tell what it is.
+    pub(super) fn examine(mut self, mut broken: Vec<u8>) -> io::Result<Wreck> {
+        self.source.read_to_end(&mut broken)?;
+        if broken.iter().all(|byte| *byte == 0) {
+            return Ok(Wreck::Blank);
         }
         let whole = |from: usize| {
-            let head = Head::parse(&rest[from..])?;
-            let payload = rest.get(from + HEAD..)?.get(..head.length as usize)?;
+            let head = Head::parse(&broken[from..])?;
+            let payload = broken.get(from + HEAD..)?.get(..head.length as usize)?;
             head.fits(payload).then_some(head.revision)
         };
-        let starts = rest
+        let starts = broken
             .windows(MAGIC.len())
             .enumerate()
             .skip(1)
             .filter(|(_, window)| *window == MAGIC);
         let by = starts.filter_map(|(from, _)| whole(from)).max();
-        let what = by.map_or(Broken::Last, |by| Broken::Followed { by });
-        Ok(Next::Broken {
-            rest: rest.len() as u64,
-            what,
-        })
+        Ok(by.map_or(
+            Wreck::Last {
+                bytes: broken.len() as u64,
+            },
+            |by| Wreck::Followed { by },
+        ))
     }
 }
 
@@ -232,8 +235,12 @@ mod tests {
         buffer
     }
 
-    fn first(bytes: &[u8]) -> Next {
-        Frames::new(bytes, 0).next().unwrap()
+    fn wreck(bytes: &[u8]) -> Wreck {
+        let mut frames = Frames::new(bytes, 0);
+        let Next::Broken(begun) = frames.next().unwrap() else {
+            panic!("it reads well")
+        };
+        frames.examine(begun).unwrap()
     }
 
     #[test]
@@ -241,7 +248,7 @@ mod tests {
         let bytes = [frame(7, b"seven"), frame(8, b"")].concat();
         let mut frames = Frames::new(&bytes[..], 100);
         let Next::Frame(head, payload) = frames.next().unwrap() else {
-            panic!()
+            panic!("it does not read well")
         };
         assert_eq!(
             (head.revision, head.count, payload),
@@ -254,27 +261,17 @@ mod tests {
 
     #[test]
     fn zeros_are_an_end_and_not_a_wreck() {
-        assert!(matches!(first(&[0; 5000]), Next::End));
         let mut bytes = [0; 5000];
+        assert_eq!(wreck(&bytes), Wreck::Blank);
         bytes[4999] = 1;
-        assert!(matches!(
-            first(&bytes),
-            Next::Broken {
-                rest: 5000,
-                what: Broken::Last
-            }
-        ));
+        assert_eq!(wreck(&bytes), Wreck::Last { bytes: 5000 });
     }
 
     #[test]
     fn every_cut_of_a_last_frame_is_torn() {
         let bytes = frame(7, b"some payload");
         for length in 1..bytes.len() {
-            let next = first(&bytes[..length]);
-            assert!(
-                matches!(next, Next::Broken { rest, what: Broken::Last } if rest == length as u64),
-                "{length}"
-            );
+            assert_eq!(wreck(&bytes[..length]), Wreck::Last { bytes: length as u64 });
         }
     }
 
@@ -285,11 +282,10 @@ mod tests {
             for bit in 0..8 {
                 let mut bytes = whole.clone();
                 bytes[position] ^= 1 << bit;
-                let next = first(&bytes);
-                let followed = Broken::Followed { by: Revision::new(8) };
-                assert!(
-                    matches!(next, Next::Broken { what, .. } if what == followed),
-                    "{position} {bit}"
+                assert_eq!(
+                    wreck(&bytes),
+                    Wreck::Followed { by: Revision::new(8) },
+                    "bit {bit} of byte {position}"
                 );
             }
         }

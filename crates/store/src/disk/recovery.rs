@@ -4,7 +4,7 @@ use std::io::{self, BufReader};
 use std::sync::Arc;
 
 use super::files::{Files, LockError};
-use super::frame::{Broken, Frames, Next, Prologue};
+use super::frame::{Frames, Next, Prologue, Wreck};
 use super::journal::{Extent, Log};
 use super::names::{self, Kind, LOG_MAGIC};
 use super::note::{DURABLE, Note};
@@ -233,26 +233,35 @@ impl Replay<'_> {
                     self.highest = self.highest.max(self.state.revision());
                     self.extent.bytes += frames.offset - offset;
                 }
-                Next::End if next.is_none() => return self.settle(name, offset).map_err(io),
-                Next::End => return Err(OpenError::damaged(name, offset, "frames are missing at the end")),
-                Next::Broken { rest, what } => {
-                    if let Broken::Followed { by } = what {
-                        self.highest = self.highest.max(by);
-                    }
-                    let acknowledged = self.durable.is_some_and(|durable| durable > self.state.revision());
-                    if next.is_some() || acknowledged || what != Broken::Last {
-                        return Err(OpenError::damaged(name, offset, "the checksum does not match"));
-                    }
-                    self.settle(name, offset).map_err(io)?;
-                    self.cut.push(Cut {
-                        file: name.to_owned(),
-                        offset,
-                        bytes: rest,
-                    });
-                    return Ok(());
+                Next::End => return self.end_log(name, offset, next, Wreck::Blank),
+                Next::Broken(begun) => {
+                    let wreck = frames.examine(begun).map_err(io)?;
+                    return self.end_log(name, offset, next, wreck);
                 }
             }
         }
+    }
+
+    /// Judges what follows the last frame of a log that reads well.
+    fn end_log(&mut self, name: &str, offset: u64, next: Option<Revision>, wreck: Wreck) -> Result<(), OpenError> {
+        let acknowledged = self.durable.is_some_and(|durable| durable > self.state.revision());
+        match wreck {
+            _ if next.is_some() => return Err(OpenError::damaged(name, offset, "frames are missing at the end")),
+            Wreck::Last { .. } if acknowledged => {
+                return Err(OpenError::damaged(name, offset, "the checksum does not match"));
+            }
+            Wreck::Followed { by } => {
+                self.highest = self.highest.max(by);
+                return Err(OpenError::damaged(name, offset, "the checksum does not match"));
+            }
+            Wreck::Last { bytes } => self.cut.push(Cut {
+                file: name.to_owned(),
+                offset,
+                bytes,
+            }),
+            Wreck::Blank => {}
+        }
+        self.settle(name, offset).map_err(|error| OpenError::io(name, error))
     }
 
     /// Ends the last log where it reads well. What was read may not have been durable yet, and from now on is seen.

@@ -83,7 +83,7 @@ pub(super) fn read(files: &dyn Files, revision: Revision, mut each: impl FnMut(R
             }
             Next::End if found == promised => return Ok(offset),
             Next::End => return Err(OpenError::damaged(&name, offset, "records are missing at the end")),
-            Next::Broken { .. } => return Err(OpenError::damaged(&name, offset, "the checksum does not match")),
+            Next::Broken(_) => return Err(OpenError::damaged(&name, offset, "the checksum does not match")),
         }
     }
 }
