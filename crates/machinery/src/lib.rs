@@ -26,6 +26,7 @@ pub mod gvk;
 pub mod meta;
 pub mod names;
 pub mod patch;
+pub mod protobuf;
 pub mod quantity;
 pub mod schema;
 pub mod selector;
