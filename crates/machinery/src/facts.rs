@@ -4,6 +4,7 @@
 //! under a millisecond and keeps slices of the text, so a process pays for it once and little.
 
 mod parse;
+pub mod resources;
 
 use std::collections::HashMap;
 

@@ -1,5 +1,7 @@
 //! Protobuf bodies as Kubernetes' own serializer writes them, against the JSON that a real server makes of them.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::io::Read as _;
 
 use moorline_machinery::{
