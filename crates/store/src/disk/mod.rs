@@ -29,7 +29,9 @@
 //! | fjall 3.1, two keyspaces | 9.2k | 108–118k | 103–109 ms |
 //! | redb 4.4, two tables | 4.5–4.8k | 58–62k | 16 ms |
 //!
-//! Nothing is ever looked up on disk, so what trees and levels would buy is not needed here.
+//! Nothing is ever looked up on disk, so what trees and levels would buy is not needed here. The whole store, on the same
+//! machine and by `examples/measure.rs`: 10.3k durable puts/s from one writer, 58k from 32, and 0.1 ms from a durable put
+//! to its watch event.
 
 mod codec;
 mod files;
