@@ -17,6 +17,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod apply;
 pub mod cel;
 pub mod decode;
 pub mod duration;
@@ -31,4 +32,5 @@ pub mod quantity;
 pub mod schema;
 pub mod selector;
 pub mod status;
+pub mod table;
 pub mod time;
