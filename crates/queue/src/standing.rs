@@ -77,7 +77,7 @@ pub(crate) enum Start {
 
 pub(crate) struct Slot<K> {
     pub(crate) key: K,
-    hash: u64,
+    hash: u32,
     pub(crate) standing: Standing,
     /// Failures in a row, not counting those of runs that started during the backoff.
     pub(crate) failures: u32,
@@ -116,10 +116,23 @@ pub(crate) enum Found {
     Stale,
 }
 
+/// A slot in the index, with its hash at hand: growing and probing need not visit the slots, which lie far apart.
+/// Half a hash is enough to tell keys apart and keeps twice as much of the index in the processor's cache.
+#[derive(Debug)]
+struct Indexed {
+    hash: u32,
+    id: SlotId,
+}
+
+/// Spreads half a hash over the bits that the table looks at, which are the lowest and the highest.
+fn spread(hash: u32) -> u64 {
+    u64::from(hash).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}
+
 /// All keys that are not idle, each stored once and found by its hash.
 pub(crate) struct Slots<K> {
     slab: Slab<Slot<K>>,
-    table: HashTable<SlotId>,
+    table: HashTable<Indexed>,
     hasher: DefaultHashBuilder,
 }
 
@@ -141,14 +154,16 @@ impl<K: Eq + Hash> Slots<K> {
         }
     }
 
-    fn hash(&self, key: &K) -> u64 {
-        self.hasher.hash_one(key)
+    fn hash(&self, key: &K) -> u32 {
+        (self.hasher.hash_one(key) >> 32) as u32
     }
 
     pub(crate) fn find(&self, key: &K) -> Option<SlotId> {
-        self.table
-            .find(self.hash(key), |id| self.slab[id.index()].key == *key)
-            .copied()
+        let hash = self.hash(key);
+        let found = self.table.find(spread(hash), |entry| {
+            entry.hash == hash && self.slab[entry.id.index()].key == *key
+        });
+        found.map(|entry| entry.id)
     }
 
     /// Whether the key in this slot, if there is one, is with the worker that has this ticket.
@@ -163,11 +178,15 @@ impl<K: Eq + Hash> Slots<K> {
     pub(crate) fn find_or_insert(&mut self, key: K, standing: impl FnOnce() -> Standing) -> (SlotId, Presence) {
         let hash = self.hash(&key);
         let Self { slab, table, .. } = self;
-        match table.entry(hash, |id| slab[id.index()].key == key, |id| slab[id.index()].hash) {
-            Entry::Occupied(found) => (*found.get(), Presence::Known),
+        match table.entry(
+            spread(hash),
+            |entry| entry.hash == hash && slab[entry.id.index()].key == key,
+            |entry| spread(entry.hash),
+        ) {
+            Entry::Occupied(found) => (found.get().id, Presence::Known),
             Entry::Vacant(vacant) => {
                 let id = SlotId::new(slab.vacant_key());
-                vacant.insert(id);
+                vacant.insert(Indexed { hash, id });
                 slab.insert(Slot {
                     key,
                     hash,
@@ -184,7 +203,7 @@ impl<K: Eq + Hash> Slots<K> {
     pub(crate) fn remove(&mut self, id: SlotId) -> Slot<K> {
         let slot = self.slab.remove(id.index());
         self.table
-            .find_entry(slot.hash, |other| *other == id)
+            .find_entry(spread(slot.hash), |entry| entry.id == id)
             .expect("every slot is in the table")
             .remove();
         slot
@@ -208,14 +227,15 @@ impl<K: Eq + Hash> Slots<K> {
         let Self { slab, table, .. } = self;
         slab.compact(|slot, from, to| {
             let from = SlotId::new(from);
-            *table
-                .find_mut(slot.hash, |id| *id == from)
-                .expect("every slot is in the table") = SlotId::new(to);
+            let entry = table
+                .find_mut(spread(slot.hash), |entry| entry.id == from)
+                .expect("every slot is in the table");
+            entry.id = SlotId::new(to);
             true
         });
         let room = (2 * slab.len()).max(SPARE);
         slab.reserve_exact(room - slab.len());
-        table.shrink_to(room, |id| slab[id.index()].hash);
+        table.shrink_to(room, |entry| spread(entry.hash));
     }
 
     #[inline]

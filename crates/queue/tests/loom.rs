@@ -2,6 +2,10 @@
 //!
 //! A lost wake-up shows as a deadlock, which loom reports.
 #![cfg(loom)]
+#![allow(
+    clippy::unwrap_used,
+    reason = "what runs inside a model is a test, though not marked as one"
+)]
 
 use std::future::{Future, Pending, pending};
 use std::pin::pin;
@@ -14,7 +18,7 @@ use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 use moorline_queue::{Clock, Config, Moment, Outcome, Queue, Settled, Timer};
 
-const HOUR: Duration = Duration::from_secs(3600);
+const HOUR: Duration = Duration::from_hours(1);
 
 /// Time stands still, so that every run of a schedule is the same.
 struct Still;

@@ -2,6 +2,10 @@
 //!
 //! A schedule that fails is printed and can be replayed.
 #![cfg(shuttle)]
+#![allow(
+    clippy::unwrap_used,
+    reason = "what runs inside a model is a test, though not marked as one"
+)]
 
 use std::collections::HashMap;
 use std::future::{Future, Pending, pending};
@@ -17,7 +21,7 @@ use shuttle::sync::Mutex;
 use shuttle::thread;
 
 const KEYS: u8 = 4;
-const HOUR: Duration = Duration::from_secs(3600);
+const HOUR: Duration = Duration::from_hours(1);
 
 /// Time moves by itself: a little at each look at the clock.
 struct Ticking(Mutex<Moment>);
