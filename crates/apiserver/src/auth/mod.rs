@@ -17,6 +17,7 @@
 pub mod action;
 pub mod authentication;
 pub mod certificate;
+mod gate;
 pub mod impersonation;
 pub mod issuer_discovery;
 pub mod rbac;
@@ -27,6 +28,7 @@ pub mod user;
 pub use action::Action;
 pub use authentication::{Authenticated, Authenticator, Refusal};
 pub use certificate::{ClientCertificate, ClientCertificates};
+pub use gate::admit;
 pub use rbac::RoleIndex;
 pub use token::{Lookup, ServiceAccountTokens};
 pub use user::User;

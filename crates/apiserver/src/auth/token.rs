@@ -3,6 +3,8 @@
 //! A token is a compact JWS, signed by ECDSA on P-256 (`ES256`). Its claims bind it to a service account, and perhaps
 //! to a pod, a secret or a node; it is worth nothing once one of these is gone or is another one of the same name.
 
+mod secret;
+
 use std::{
     collections::{BTreeMap, HashMap},
     fmt,
@@ -21,6 +23,7 @@ use ring::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use self::secret::SecretClaims;
 use super::user::User;
 
 /// The objects that tokens are bound to, as they are now.
@@ -44,13 +47,20 @@ pub struct ServiceAccountTokens {
     key_id: String,
     random: SystemRandom,
     /// The claims of tokens whose signature has been checked, by the token's digest. Never the tokens themselves.
-    checked: Mutex<HashMap<[u8; 32], Claims>>,
+    checked: Mutex<HashMap<[u8; 32], Verified>>,
 }
 
 /// Why a token is worth nothing.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct TokenError(pub(super) String);
+
+/// Claims whose signature has been checked.
+#[derive(Clone, Debug)]
+enum Verified {
+    Bound(Box<Claims>),
+    InSecret(SecretClaims),
+}
 
 /// The claims of a token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -174,13 +184,17 @@ impl ServiceAccountTokens {
             nbf: now,
             sub,
         };
+        self.signed(&claims)
+    }
+
+    fn signed(&self, claims: &impl Serialize) -> String {
         let header = Header {
             alg: "ES256".to_owned(),
             kid: self.key_id.clone(),
         };
         let mut token = encode(&header);
         token.push('.');
-        token.push_str(&encode(&claims));
+        token.push_str(&encode(claims));
         let signature = self
             .key
             .sign(&self.random, token.as_bytes())
@@ -199,7 +213,21 @@ impl ServiceAccountTokens {
         lookup: &dyn Lookup,
     ) -> Result<Holder, TokenError> {
         let refuse = |why: &str| Err(TokenError(why.to_owned()));
-        let claims = self.checked_claims(token)?;
+        let claims = match self.checked_claims(token)? {
+            Verified::Bound(claims) => claims,
+            Verified::InSecret(claims) => {
+                // Such tokens name no audience: they are for us.
+                let ours: Vec<String> = wanted
+                    .iter()
+                    .filter(|&wanted| self.audiences.contains(wanted))
+                    .cloned()
+                    .collect();
+                if ours.is_empty() && !wanted.is_empty() {
+                    return refuse("token is meant for other audiences");
+                }
+                return claims.holder(token, &ours, lookup);
+            }
+        };
         let meant_for: &[String] = match &claims.aud {
             Audiences::Many(audiences) => audiences,
             Audiences::One(audience) => std::slice::from_ref(audience),
@@ -231,7 +259,7 @@ impl ServiceAccountTokens {
         })
     }
 
-    fn checked_claims(&self, token: &str) -> Result<Claims, TokenError> {
+    fn checked_claims(&self, token: &str) -> Result<Verified, TokenError> {
         let name: [u8; 32] = digest(&SHA256, token.as_bytes())
             .as_ref()
             .try_into()
@@ -250,7 +278,7 @@ impl ServiceAccountTokens {
         Ok(claims)
     }
 
-    fn verified_claims(&self, token: &str) -> Option<Claims> {
+    fn verified_claims(&self, token: &str) -> Option<Verified> {
         if token.len() > LONGEST {
             return None;
         }
@@ -265,11 +293,15 @@ impl ServiceAccountTokens {
         UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, self.key.public_key().as_ref())
             .verify(signed.as_bytes(), &decode(signature)?)
             .ok()?;
-        let claims: Claims = serde_json::from_slice(&decode(claims)?).ok()?;
-        (claims.iss == self.issuer).then_some(claims)
+        let claims = decode(claims)?;
+        if let Ok(claims) = serde_json::from_slice::<Box<Claims>>(&claims) {
+            return (claims.iss == self.issuer).then_some(Verified::Bound(claims));
+        }
+        let claims: SecretClaims = serde_json::from_slice(&claims).ok()?;
+        claims.is_ours().then_some(Verified::InSecret(claims))
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<[u8; 32], Claims>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<[u8; 32], Verified>> {
         self.checked.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }

@@ -52,6 +52,23 @@ async fn handler(request: Request<Incoming>, peer: Peer) -> Response<Body> {
         "/forever" => Response::new(Body::stream(Forever(0))),
         "/panic" => panic!("on request"),
         "/never" => std::future::pending().await,
+        "/upgrade" => {
+            tokio::spawn(async move {
+                let mut stopping = request.extensions().get::<Stopping>().unwrap().clone();
+                let mut io = TokioIo::new(hyper::upgrade::on(request).await.unwrap());
+                let mut word = [0; 4];
+                io.read_exact(&mut word).await.unwrap();
+                io.write_all(&word).await.unwrap();
+                stopping.wait().await;
+                io.write_all(b"bye").await.unwrap();
+                io.shutdown().await.unwrap();
+            });
+            let switching = Response::builder()
+                .status(101)
+                .header("upgrade", "words")
+                .header("connection", "upgrade");
+            switching.body(Body::empty()).unwrap()
+        }
         "/body" => Response::new(Body::whole(request.into_body().collect().await.unwrap().to_bytes())),
         _ => Response::new(Body::whole(match peer.certificate {
             ClientCertificate::None => "nobody".to_owned(),
@@ -411,6 +428,24 @@ async fn a_huge_head_is_refused() {
 }
 
 #[tokio::test]
+async fn a_connection_can_be_taken_over_and_learns_of_the_end() {
+    let fixture = start(Limits::default()).await;
+    let mut stream = fixture.tls(None, Http::One).await;
+    let ask = b"GET /upgrade HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: words\r\n\r\nping";
+    stream.write_all(ask).await.unwrap();
+    let mut seen = String::new();
+    while !seen.ends_with("\r\n\r\nping") {
+        let mut bytes = [0; 256];
+        let read = stream.read(&mut bytes).await.unwrap();
+        assert!(read > 0, "{seen}");
+        seen.push_str(&String::from_utf8_lossy(&bytes[..read]));
+    }
+    assert!(seen.starts_with("HTTP/1.1 101 "), "{seen}");
+    assert_eq!(fixture.listening.stop(PATIENCE).await, Stopped::Clean);
+    assert_eq!(rest(&mut stream).await, "bye");
+}
+
+#[tokio::test]
 async fn no_more_are_let_in_than_there_are_places() {
     let limits = Limits {
         connections: 3,
@@ -430,7 +465,7 @@ async fn no_more_are_let_in_than_there_are_places() {
 }
 
 #[tokio::test]
-async fn a_thousand_idle_connections_are_carried() {
+async fn hundreds_of_idle_connections_are_carried() {
     let fixture = start(Limits::default()).await;
     let mut idle = Vec::new();
     for _ in 0..300 {
