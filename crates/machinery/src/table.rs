@@ -92,8 +92,10 @@ enum Width {
 enum Cell {
     Name,
     Age,
-    /// The text at a path, or else this.
+    /// The text at a path, or else this, also where the text is empty.
     Text(&'static str, &'static str),
+    /// The text at a path, or else this.
+    Optional(&'static str, &'static str),
     /// The number at a path, or else 0.
     Integer(&'static str),
     /// The truth at a path, or else this.
@@ -258,6 +260,7 @@ impl Cell {
             Cell::Name => subject.name().into(),
             Cell::Age => subject.age().into(),
             Cell::Text(path, otherwise) => subject.text_or(path, otherwise).into(),
+            Cell::Optional(path, otherwise) => subject.at(path).and_then(Value::as_str).unwrap_or(otherwise).into(),
             Cell::Integer(path) => subject.integer(path).into(),
             Cell::Boolean(path, otherwise) => subject.at(path).and_then(Value::as_bool).unwrap_or(*otherwise).into(),
             Cell::Count(path) => subject.count(path).into(),

@@ -43,8 +43,8 @@ pub(super) fn service_ports(service: &Subject<'_>) -> Value {
     let ports = service.items("spec.ports").iter().map(|port| {
         let (number, protocol) = (integer(port, "port"), text(port, "protocol"));
         match integer(port, "nodePort") {
-            0 => format!("{number}/{protocol}"),
-            node => format!("{number}:{node}/{protocol}"),
+            node @ 1.. => format!("{number}:{node}/{protocol}"),
+            _ => format!("{number}/{protocol}"),
         }
     });
     or_none(ports.collect::<Vec<_>>().join(","))
@@ -301,13 +301,14 @@ pub(super) fn event_message(event: &Subject<'_>) -> Value {
 }
 
 pub(super) fn event_count(event: &Subject<'_>) -> Value {
-    let counted = ["series.count", "count", "deprecatedCount"];
-    counted
-        .iter()
-        .map(|path| event.integer(path))
-        .find(|count| *count != 0)
-        .unwrap_or(1)
-        .into()
+    if event.at("series").is_some_and(Value::is_object) {
+        return event.integer("series.count").into();
+    }
+    match event.integer("count").max(event.integer("deprecatedCount")) {
+        // What happened once is not counted.
+        0 => 1.into(),
+        count => count.into(),
+    }
 }
 
 // Volumes.

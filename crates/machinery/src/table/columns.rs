@@ -216,11 +216,11 @@ const KINDS: &[(&str, &str, &[Column])] = &[
             text("StorageClass", Cell::Computed(cells::storage_class_of)),
             text(
                 "VolumeAttributesClass",
-                Cell::Text("spec.volumeAttributesClassName", "<unset>"),
+                Cell::Optional("spec.volumeAttributesClassName", "<unset>"),
             ),
             at("Reason", "status.reason"),
             age(),
-            wide("VolumeMode", Cell::Text("spec.volumeMode", "<unset>")),
+            wide("VolumeMode", Cell::Optional("spec.volumeMode", "<unset>")),
         ],
     ),
     (
@@ -235,10 +235,10 @@ const KINDS: &[(&str, &str, &[Column])] = &[
             text("StorageClass", Cell::Computed(cells::storage_class_of)),
             text(
                 "VolumeAttributesClass",
-                Cell::Text("spec.volumeAttributesClassName", "<unset>"),
+                Cell::Optional("spec.volumeAttributesClassName", "<unset>"),
             ),
             age(),
-            wide("VolumeMode", Cell::Text("spec.volumeMode", "<unset>")),
+            wide("VolumeMode", Cell::Optional("spec.volumeMode", "<unset>")),
         ],
     ),
     (
@@ -262,7 +262,7 @@ const KINDS: &[(&str, &str, &[Column])] = &[
             age(),
             CONTAINERS,
             IMAGES,
-            SELECTOR,
+            wide("Selector", Cell::Computed(workload::deployment_selector)),
         ],
     ),
     ("apps/v1", "ReplicaSet", REPLICAS),
@@ -324,7 +324,7 @@ const KINDS: &[(&str, &str, &[Column])] = &[
         &[
             name(),
             at("Schedule", "spec.schedule"),
-            text("Timezone", Cell::Text("spec.timeZone", "<none>")),
+            text("Timezone", Cell::Optional("spec.timeZone", "<none>")),
             boolean("Suspend", Cell::Computed(workload::cron_job_suspended)),
             integer("Active", Cell::Count("status.active")),
             text("Last Schedule", Cell::Computed(workload::cron_job_last_schedule)),
@@ -339,7 +339,7 @@ const KINDS: &[(&str, &str, &[Column])] = &[
         "Ingress",
         &[
             name(),
-            text("Class", Cell::Text("spec.ingressClassName", "<none>")),
+            text("Class", Cell::Optional("spec.ingressClassName", "<none>")),
             text("Hosts", Cell::Computed(cells::ingress_hosts)),
             text("Address", Cell::Computed(cells::load_balancer_address)),
             text("Ports", Cell::Computed(cells::ingress_ports)),
@@ -397,8 +397,8 @@ const KINDS: &[(&str, &str, &[Column])] = &[
         &[
             text("Name", Cell::Computed(cells::storage_class_name)),
             at("Provisioner", "provisioner"),
-            text("ReclaimPolicy", Cell::Text("reclaimPolicy", "Delete")),
-            text("VolumeBindingMode", Cell::Text("volumeBindingMode", "Immediate")),
+            text("ReclaimPolicy", Cell::Optional("reclaimPolicy", "Delete")),
+            text("VolumeBindingMode", Cell::Optional("volumeBindingMode", "Immediate")),
             text("AllowVolumeExpansion", Cell::Boolean("allowVolumeExpansion", false)),
             age(),
         ],

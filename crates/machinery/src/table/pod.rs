@@ -40,10 +40,16 @@ pub(super) fn restarts(pod: &Subject<'_>) -> Value {
     }
 }
 
+/// The single address is the one that counts where both are given and differ.
 pub(super) fn address(pod: &Subject<'_>) -> Value {
-    match pod.items("status.podIPs").first().map(|address| text(address, "ip")) {
-        None | Some("") => pod.text_or("status.podIP", "<none>").into(),
-        Some(address) => address.into(),
+    let first = pod
+        .items("status.podIPs")
+        .first()
+        .map_or("", |address| text(address, "ip"));
+    match (pod.text("status.podIP"), first) {
+        ("", "") => "<none>".into(),
+        ("", first) => first.into(),
+        (address, _) => address.into(),
     }
 }
 

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::subject::{Subject, items, text};
-use crate::{gvk::GroupKind, time};
+use crate::{gvk::GroupKind, selector::LabelSelector, time};
 
 /// Where the pod template of the object is.
 fn template(subject: &Subject<'_>) -> &'static str {
@@ -59,6 +59,12 @@ pub(super) fn selector(subject: &Subject<'_>) -> Value {
     } else {
         subject.labels(path).into()
     }
+}
+
+pub(super) fn deployment_selector(deployment: &Subject<'_>) -> Value {
+    LabelSelector::from_json(deployment.at("spec.selector"))
+        .map_or("<invalid>".to_owned(), |it| it.to_string())
+        .into()
 }
 
 pub(super) fn ready_of_desired(subject: &Subject<'_>) -> Value {
