@@ -76,22 +76,22 @@ pub struct Peer {
 /// Tells, once, that the server is about to stop. Found in the extensions of every request, for what outlives it, such
 /// as an upgraded connection.
 #[derive(Clone, Debug)]
-pub struct Stopping(watch::Receiver<bool>);
+pub struct Stopping(watch::Receiver<Option<Duration>>);
 
 impl Stopping {
     /// Waits until the server is about to stop.
     pub async fn wait(&mut self) {
         // A listener that is gone has stopped.
-        let _ = self.0.wait_for(|stopping| *stopping).await;
+        let _ = self.0.wait_for(Option::is_some).await;
     }
 }
 
-/// A listener at work. It works on when this is dropped.
+/// A listener at work. Dropped, it stops at once, with no patience for anyone.
 #[derive(Debug)]
 pub struct Listening {
     address: SocketAddr,
-    stop: Arc<watch::Sender<bool>>,
-    patience: watch::Sender<Duration>,
+    /// Nothing until it is to stop; then the patience that it is to have.
+    stop: watch::Sender<Option<Duration>>,
     accepting: JoinHandle<usize>,
 }
 
@@ -112,19 +112,17 @@ where
 {
     let listener = TcpListener::bind(address).await?;
     let address = listener.local_addr()?;
-    let (stop, stopping) = watch::channel(false);
-    let (patience, patience_told) = watch::channel(Duration::ZERO);
+    let (stop, stopping) = watch::channel(None);
     let serve = connection::Serve {
         tls,
         limits,
         handler,
         stopping: Stopping(stopping),
     };
-    let accepting = tokio::spawn(accept(listener, serve, patience_told));
+    let accepting = tokio::spawn(accept(listener, serve));
     Ok(Listening {
         address,
-        stop: Arc::new(stop),
-        patience,
+        stop,
         accepting,
     })
 }
@@ -137,8 +135,7 @@ impl Listening {
 
     /// Stops: nobody new is let in, streams end, answers under way are finished, for as long as patience lasts.
     pub async fn stop(self, patience: Duration) -> Stopped {
-        self.patience.send_replace(patience);
-        self.stop.send_replace(true);
+        self.stop.send_replace(Some(patience));
         match self.accepting.await {
             Ok(0) => Stopped::Clean,
             Ok(cut_off) => Stopped::CutOff(cut_off),
@@ -151,7 +148,7 @@ impl Listening {
 }
 
 /// Lets clients in until told to stop; returns how many had to be cut off.
-async fn accept<H, F>(listener: TcpListener, serve: connection::Serve<H>, patience: watch::Receiver<Duration>) -> usize
+async fn accept<H, F>(listener: TcpListener, serve: connection::Serve<H>) -> usize
 where
     H: Fn(Request<Incoming>, Peer) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Response<Body>> + Send + 'static,
@@ -192,7 +189,7 @@ where
         }
     }
     drop(listener);
-    let patience = *patience.borrow();
+    let patience = serve.stopping.0.borrow().unwrap_or_default();
     let _ = timeout(patience, async { while connections.join_next().await.is_some() {} }).await;
     let left = connections.len();
     connections.shutdown().await;

@@ -309,6 +309,20 @@ async fn who_does_not_finish_in_time_is_cut_off() {
 }
 
 #[tokio::test]
+async fn a_listener_that_is_dropped_stops_at_once() {
+    let fixture = start(Limits::default()).await;
+    let mut client = fixture.client(None, Http::Two).await;
+    assert_eq!(client.get("/").await.status(), 200);
+    let address = fixture.listening.address();
+    drop(fixture);
+    let gone = async {
+        while client.try_get("/").await.is_ok() {}
+        while TcpStream::connect(address).await.is_ok() {}
+    };
+    timeout(PATIENCE, gone).await.expect("nobody is served any more");
+}
+
+#[tokio::test]
 async fn idle_connections_do_not_hold_up_stopping() {
     let fixture = start(Limits::default()).await;
     let silent = TcpStream::connect(fixture.listening.address()).await.unwrap();
