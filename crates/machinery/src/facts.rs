@@ -1,7 +1,7 @@
 //! What is known about the built-in kinds beside their schemas: protobuf numbers, how JSON is written, how lists merge.
 //!
-//! The facts come as one compact text, made by `tools/facts`, whose README tells the format. Reading it takes well
-//! under a millisecond and keeps slices of the text, so a process pays for it once and little.
+//! The facts come as one compact text, made by `tools/facts`, whose README tells the format. Reading it takes about
+//! a millisecond and keeps slices of the text, so a process pays for it once and little.
 
 mod parse;
 pub mod resources;
