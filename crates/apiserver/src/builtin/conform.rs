@@ -19,14 +19,21 @@ use moorline_machinery::{
 };
 use serde_json::{Map, Number, Value, json};
 
+use self::go_time::Layout;
+
 /// Brings an object into the form that a real server stores, or says why a real server cannot read it: the message of
 /// its answer 400. Kinds without facts are left as they are.
 pub(crate) fn conform(facts: &Facts, kind: &GroupVersionKind, object: &mut Value) -> Result<(), String> {
     let Some(id) = facts.kind(&kind.api_version(), &kind.kind) else {
         return Ok(());
     };
+    let list_form = match &*kind.group {
+        "apiextensions.k8s.io" | "apiregistration.k8s.io" => EmptyList::IsKept,
+        _ => EmptyList::IsNull,
+    };
     let mut reading = Reading {
         facts,
+        list_form,
         holder: "",
         path: Vec::new(),
         fault: None,
@@ -43,9 +50,19 @@ pub(crate) fn conform(facts: &Facts, kind: &GroupVersionKind, object: &mut Value
     }
 }
 
+/// What becomes of an empty list or map that must be written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum EmptyList {
+    /// The kind is stored as JSON.
+    IsKept,
+    /// The kind is stored as protobuf, which cannot tell it from none at all.
+    IsNull,
+}
+
 /// A walk over one object.
 struct Reading<'f> {
     facts: &'f Facts,
+    list_form: EmptyList,
     /// The struct that holds the field being read; Go names it in its errors.
     holder: &'f str,
     /// The fields down to the one being read. Lists and maps leave no trace in it, as in Go.
@@ -65,8 +82,8 @@ impl<'f> Reading<'f> {
             },
             Form::Items => self.texts(value, message),
             Form::Raw => {}
-            Form::Time => self.time(value, time::format),
-            Form::MicroTime => self.time(value, time::format_micro),
+            Form::Time => self.time(value, &go_time::SECONDS, time::format),
+            Form::MicroTime => self.time(value, &go_time::MICROSECONDS, time::format_micro),
             Form::Duration => self.duration(value),
             Form::Quantity => self.quantity(value),
             Form::IntOrString => self.int_or_string(value),
@@ -91,7 +108,7 @@ impl<'f> Reading<'f> {
                 self.path.push(field.name);
                 self.field(field, value);
                 self.path.pop();
-                is_written(field, value)
+                is_written(field, value, self.list_form)
             });
             if !is_written {
                 match self.zero(field) {
@@ -148,6 +165,10 @@ impl<'f> Reading<'f> {
                 }
             }
             (Element::Bytes, Value::String(text)) => self.bytes(text),
+            (Element::String, other) => {
+                let name = named_text(self.holder, self.path.last().copied().unwrap_or_default()).unwrap_or("string");
+                self.mismatch(other, name);
+            }
             (_, other) => self.mismatch(other, &self.type_name(element)),
         }
     }
@@ -178,12 +199,12 @@ impl<'f> Reading<'f> {
         }
     }
 
-    fn time(&mut self, value: &mut Value, print: impl Fn(jiff::Timestamp) -> String) {
+    fn time(&mut self, value: &mut Value, layout: &Layout, print: impl Fn(jiff::Timestamp) -> String) {
         match value {
             Value::Null => {}
-            Value::String(text) => match time::parse(text) {
+            Value::String(text) => match layout.parse(text) {
                 Ok(time) => *text = print(time),
-                Err(error) => self.fail(|| error.to_string()),
+                Err(error) => self.fail(|| error),
             },
             other => self.mismatch_of_value(other, "string"),
         }
@@ -295,7 +316,7 @@ impl<'f> Reading<'f> {
         }
     }
 
-    /// The Go type of a value, as far as facts tell: text of a named type appears as plain text.
+    /// The Go type of a value, as far as facts tell.
     fn type_name(&self, element: Element) -> String {
         match element {
             Element::String => "string".to_owned(),
@@ -344,19 +365,52 @@ impl<'f> Reading<'f> {
 }
 
 /// Whether Go writes a value that is there.
-fn is_written(field: &Field, value: &Value) -> bool {
-    if field.emission == Emission::Always || field.cardinality == Cardinality::Optional {
+fn is_written(field: &Field, value: &Value, list_form: EmptyList) -> bool {
+    let is_one = matches!(field.cardinality, Cardinality::One | Cardinality::Optional);
+    if field.emission == Emission::Always && (is_one || list_form == EmptyList::IsKept) {
         return true;
+    }
+    // What is not a list or map by its type is never empty, whatever JSON it is made of.
+    if field.cardinality == Cardinality::Optional || (is_one && matches!(field.element, Element::Message(_))) {
+        return !value.is_null();
     }
     match value {
         Value::Null => false,
         Value::Bool(value) => *value,
-        Value::String(text) => !text.is_empty() || matches!(field.element, Element::Message(_)),
-        Value::Number(number) => number.as_f64() != Some(0.0) || matches!(field.element, Element::Message(_)),
+        Value::String(text) => !text.is_empty(),
+        Value::Number(number) => number.as_f64() != Some(0.0),
         Value::Array(items) => !items.is_empty(),
-        // A struct is written even when nothing is in it; a map is not.
-        Value::Object(entries) => field.cardinality != Cardinality::Map || !entries.is_empty(),
+        Value::Object(entries) => !entries.is_empty(),
     }
+}
+
+/// The name of the Go type of a text that has one of its own, for the fields that people get wrong.
+fn named_text(holder: &str, field: &str) -> Option<&'static str> {
+    Some(match (holder, field) {
+        ("PodSpec", "restartPolicy") => "v1.RestartPolicy",
+        ("PodSpec", "dnsPolicy") => "v1.DNSPolicy",
+        (_, "imagePullPolicy") => "v1.PullPolicy",
+        (_, "terminationMessagePolicy") => "v1.TerminationMessagePolicy",
+        (_, "protocol") => "v1.Protocol",
+        (_, "accessModes") => "v1.PersistentVolumeAccessMode",
+        (_, "volumeMode") => "v1.PersistentVolumeMode",
+        ("PersistentVolumeSpec", "persistentVolumeReclaimPolicy") => "v1.PersistentVolumeReclaimPolicy",
+        ("ServiceSpec", "type") => "v1.ServiceType",
+        ("ServiceSpec", "sessionAffinity") => "v1.ServiceAffinity",
+        ("ServiceSpec", "externalTrafficPolicy") => "v1.ServiceExternalTrafficPolicy",
+        ("ServiceSpec", "internalTrafficPolicy") => "v1.ServiceInternalTrafficPolicy",
+        ("ServiceSpec", "ipFamilyPolicy") => "v1.IPFamilyPolicy",
+        ("ServiceSpec", "ipFamilies") => "v1.IPFamily",
+        ("Secret", "type") => "v1.SecretType",
+        ("DeploymentStrategy", "type") => "v1.DeploymentStrategyType",
+        ("StatefulSetUpdateStrategy", "type") => "v1.StatefulSetUpdateStrategyType",
+        ("DaemonSetUpdateStrategy", "type") => "v1.DaemonSetUpdateStrategyType",
+        ("StatefulSetSpec", "podManagementPolicy") => "v1.PodManagementPolicyType",
+        ("CronJobSpec", "concurrencyPolicy") => "v1.ConcurrencyPolicy",
+        ("JobSpec", "completionMode") => "v1.CompletionMode",
+        ("ObjectMeta" | "OwnerReference", "uid") => "types.UID",
+        _ => return None,
+    })
 }
 
 /// Such as `v1.PodSpec`: the last part of the package, and the name.
@@ -376,6 +430,8 @@ fn json_type(value: &Value) -> &'static str {
         Value::Object(_) => "object",
     }
 }
+
+mod go_time;
 
 #[cfg(test)]
 mod tests;

@@ -157,10 +157,10 @@ fn amounts_and_times_take_their_canonical_text() {
     let lease = conformed(json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
         "metadata": { "deletionTimestamp": "2026-01-01T01:00:00.5+01:00" },
-        "spec": { "renewTime": "2026-01-01T00:00:00Z" },
+        "spec": { "renewTime": "2026-01-01T01:00:00.250000+01:00" },
     }));
     assert_eq!(lease["metadata"]["deletionTimestamp"], "2026-01-01T00:00:00Z");
-    assert_eq!(lease["spec"]["renewTime"], "2026-01-01T00:00:00.000000Z");
+    assert_eq!(lease["spec"]["renewTime"], "2026-01-01T00:00:00.250000Z");
 }
 
 #[test]
@@ -204,7 +204,8 @@ fn value_for(facts: &Facts, element: Element, depth: usize, random: &mut fastran
         Element::Bytes => json!(["", "YQ==", "YQ=\n="][random.usize(..3)]),
         Element::Message(id) => match facts.message(id).form {
             Form::Object => object_for(facts, id, depth, random),
-            Form::Time | Form::MicroTime => json!("2026-01-01T00:00:00.5+01:00"),
+            Form::Time => json!("2026-01-01T00:00:00.5+01:00"),
+            Form::MicroTime => json!("2026-01-01T00:00:00.500000+01:00"),
             Form::Duration => json!("90s"),
             Form::Quantity => json!(["1000m", "0.1", "1Gi", " 1", "1e3", "1.5Gi", "0"][random.usize(..7)]),
             Form::IntOrString => [json!(80), json!("80"), json!("")][random.usize(..3)].clone(),

@@ -1,0 +1,256 @@
+//! What a real server answered, case by case, and what is answered here.
+//!
+//! `recorded/answers.jsonl` was recorded from kube-apiserver 1.36.4. A line with `object` is an object that a server
+//! takes. Every other line changes such an object at some places (`set`) and says what came of creating it; with `then`,
+//! what came of changing it further at these places when it stood there as `old`.
+
+use std::collections::HashMap;
+
+use moorline_machinery::{facts::Facts, gvk::GroupVersionKind};
+use serde_json::{Value, json};
+
+use super::super::{conform::conform, defaults, states};
+
+struct Case {
+    base: String,
+    given: Value,
+    outcome: Outcome,
+    old: Option<Value>,
+}
+
+enum Outcome {
+    /// Answer 422, with these causes. Where a text goes on in further lines, they are left out.
+    Invalid(Vec<String>),
+    /// Answer 400, with this message.
+    Unreadable(String),
+    /// What is stored.
+    Stored(Value),
+}
+
+fn cases() -> Vec<Case> {
+    let mut bases = HashMap::new();
+    let mut cases = Vec::new();
+    for line in include_str!("recorded/answers.jsonl").lines() {
+        let line: Value = serde_json::from_str(line).unwrap();
+        let base = line["base"].as_str().unwrap().to_owned();
+        if let Some(object) = line.get("object") {
+            bases.insert(base, object.clone());
+            continue;
+        }
+        let old = line.get("old").cloned();
+        let given = match &old {
+            Some(old) => changed(old, &line["then"]),
+            None => changed(&bases[&base], &line["set"]),
+        };
+        let outcome = if let Some(errors) = line.get("errors") {
+            Outcome::Invalid(serde_json::from_value(errors.clone()).unwrap())
+        } else if let Some(message) = line.get("refused") {
+            Outcome::Unreadable(message.as_str().unwrap().to_owned())
+        } else {
+            Outcome::Stored(line["stored"].clone())
+        };
+        cases.push(Case {
+            base,
+            given,
+            outcome,
+            old,
+        });
+    }
+    cases
+}
+
+/// An object with other values at some places; a value of `{"$del":1}` removes the one that is there.
+fn changed(object: &Value, places: &Value) -> Value {
+    let mut object = object.clone();
+    for (pointer, value) in places.as_object().unwrap() {
+        let mut steps: Vec<&str> = pointer.trim_start_matches('/').split('/').collect();
+        let last = steps.pop().unwrap();
+        let mut at = &mut object;
+        for step in steps {
+            at = match at {
+                Value::Array(items) => &mut items[step.parse::<usize>().unwrap()],
+                _ => &mut at[step],
+            };
+        }
+        if *value == json!({ "$del": 1 }) {
+            at.as_object_mut().unwrap().remove(last);
+        } else if let Value::Array(items) = at {
+            items[last.parse::<usize>().unwrap()] = value.clone();
+        } else {
+            at[last] = value.clone();
+        }
+    }
+    object
+}
+
+/// What is stored, or the message of an answer 400, or the causes of an answer 422.
+fn answer(facts: &Facts, case: &Case) -> Outcome {
+    let kind = GroupVersionKind::of(&case.given).unwrap();
+    let (group, name) = (&*kind.group, &*kind.kind);
+    let mut object = case.given.clone();
+    if let Err(message) = conform(facts, &kind, &mut object) {
+        return Outcome::Unreadable(message);
+    }
+    let namespaced = case.base != "ns" && case.base != "node";
+    if namespaced {
+        object["metadata"]["namespace"] = json!("default");
+    }
+    defaults::fill(group, name, &mut object);
+    if name == "Pod" {
+        tolerate_lost_nodes(&mut object);
+    }
+    let mut errors = Vec::new();
+    match &case.old {
+        None => {
+            object["metadata"]["uid"] = json!("u");
+            states::first(group, name, &mut object);
+            conform(facts, &kind, &mut object).unwrap();
+        }
+        Some(old) => {
+            object["metadata"]["resourceVersion"] = json!("1");
+            if !old["status"].is_null() {
+                object["status"] = old["status"].clone();
+            }
+            states::next(group, name, &mut object, old);
+            conform(facts, &kind, &mut object).unwrap();
+        }
+    }
+    errors.extend(super::object(group, name, &object));
+    if let Some(old) = &case.old {
+        errors.extend(super::change(group, name, &object, old));
+    }
+    if errors.is_empty() {
+        Outcome::Stored(object)
+    } else {
+        Outcome::Invalid(errors.iter().map(ToString::to_string).collect())
+    }
+}
+
+/// What the recording server's admission adds to pods.
+fn tolerate_lost_nodes(pod: &mut Value) {
+    for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
+        let list = &mut pod["spec"]["tolerations"];
+        if list.is_null() {
+            *list = json!([]);
+        }
+        let list = list.as_array_mut().unwrap();
+        if list
+            .iter()
+            .all(|toleration| toleration["key"] != key && !toleration["key"].is_null())
+        {
+            let toleration =
+                json!({ "key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300 });
+            list.push(toleration);
+        }
+    }
+}
+
+/// Leaves out what depends on chance or on other objects: metadata, addresses and what is named after a uid.
+fn comparable(mut object: Value) -> Value {
+    object["metadata"] = json!({ "labels": object["metadata"]["labels"] });
+    if object["kind"] == "PersistentVolume" {
+        object["status"]["lastPhaseTransitionTime"] = Value::Null;
+    }
+    if object["kind"] == "Service" {
+        for name in [
+            "clusterIP",
+            "clusterIPs",
+            "ipFamilies",
+            "ipFamilyPolicy",
+            "healthCheckNodePort",
+        ] {
+            object["spec"][name] = Value::Null;
+        }
+        for port in object["spec"]["ports"].as_array_mut().into_iter().flatten() {
+            port["nodePort"] = Value::Null;
+        }
+    }
+    if object["kind"] == "Job" {
+        object["spec"]["selector"] = Value::Null;
+        object["spec"]["template"]["metadata"] = Value::Null;
+        object["metadata"] = Value::Null;
+    }
+    object
+}
+
+/// A whole template appears in one error, in the form that it has inside of Kubernetes. That form is not told here.
+fn without_template(error: &str) -> String {
+    match error.strip_prefix("spec.template: Invalid value: {") {
+        Some(rest) => format!("spec.template: {}", rest.rsplit(": ").next().unwrap_or_default()),
+        None => error.to_owned(),
+    }
+}
+
+/// What an error says, without what follows in further lines.
+fn first_line(text: &str) -> &str {
+    text.split('\n').next().unwrap_or_default()
+}
+
+/// What the metadata, the addresses of services and compilers of expressions have to say is said elsewhere.
+fn is_said_elsewhere(error: &str) -> bool {
+    error.starts_with("metadata.annotations: ")
+        || error.contains("compilation failed")
+        || error.contains("must evaluate to")
+        || error.contains("provided port is already allocated")
+        || error.contains("failed to allocate IP")
+        || error.contains("on this cluster")
+        || error.contains("this cluster is not configured")
+}
+
+#[test]
+fn answers_are_those_that_a_real_server_gave() {
+    let facts = Facts::parse(include_str!("../../../facts/builtin.txt")).unwrap();
+    let mut different = Vec::new();
+    for case in cases() {
+        let title = format!("{} {}", case.base, case.given);
+        match (&case.outcome, answer(&facts, &case)) {
+            (Outcome::Invalid(wanted), _) if wanted.iter().any(|error| is_said_elsewhere(error)) => {}
+            (Outcome::Invalid(wanted), Outcome::Invalid(found)) => {
+                let found: Vec<&str> = found.iter().map(|error| first_line(error)).collect();
+                let equal = wanted.len() == found.len()
+                    && wanted
+                        .iter()
+                        .zip(&found)
+                        .all(|(wanted, found)| without_template(wanted) == without_template(found));
+                if !equal {
+                    different.push(format!("{title}\n  wanted {wanted:#?}\n  found {found:#?}"));
+                }
+            }
+            (Outcome::Unreadable(wanted), Outcome::Unreadable(found)) => {
+                if *wanted != found {
+                    different.push(format!("{title}\n  wanted {wanted}\n  found  {found}"));
+                }
+            }
+            (Outcome::Stored(wanted), Outcome::Stored(found)) => {
+                let (wanted, found) = (comparable(wanted.clone()), comparable(found));
+                if wanted != found {
+                    different.push(format!("{title}\n  wanted {wanted}\n  found  {found}"));
+                }
+            }
+            (Outcome::Invalid(wanted), Outcome::Stored(_)) => {
+                different.push(format!("{title}\n  wanted {wanted:#?}\n  found  it right"));
+            }
+            (Outcome::Invalid(wanted), Outcome::Unreadable(found)) => {
+                different.push(format!("{title}\n  wanted {wanted:#?}\n  found  {found}"));
+            }
+            (Outcome::Unreadable(wanted), Outcome::Invalid(found)) => {
+                different.push(format!("{title}\n  wanted {wanted}\n  found  {found:#?}"));
+            }
+            (Outcome::Unreadable(wanted), Outcome::Stored(_)) => {
+                different.push(format!("{title}\n  wanted {wanted}\n  found  it right"));
+            }
+            (Outcome::Stored(_), Outcome::Invalid(found)) => {
+                different.push(format!("{title}\n  wanted it right\n  found  {found:#?}"));
+            }
+            (Outcome::Stored(_), Outcome::Unreadable(found)) => {
+                different.push(format!("{title}\n  wanted it right\n  found  {found}"));
+            }
+        }
+    }
+    assert!(
+        different.is_empty(),
+        "{} differ:\n{}",
+        different.len(),
+        different.join("\n")
+    );
+}
