@@ -251,6 +251,11 @@ proptest! {
         prop_assert_eq!(a.is_subset(&b), a.difference(&b).is_empty());
         prop_assert!(a.without_subtrees(&b).is_subset(&a.difference(&b)));
         prop_assert!(a.leaves().is_subset(&a));
+        let (mut less, mut pruned) = (a.clone(), a.clone());
+        less.subtract(&b);
+        prop_assert_eq!(less, a.difference(&b));
+        pruned.subtract_subtrees(&b);
+        prop_assert_eq!(pruned, a.without_subtrees(&b));
         prop_assert_eq!(a.len(), a.paths().len());
         for path in a.paths() {
             prop_assert!(a.has(&path) && a.union(&b).has(&path));

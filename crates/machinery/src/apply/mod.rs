@@ -174,10 +174,10 @@ pub fn apply(
         );
     }
     let mut wanted = Cow::Borrowed(applied);
-    if !writer.reset.is_empty() {
+    if reaches(applied, writer.reset) {
         remove(wanted.to_mut(), writer.reset, Emptied::GoesUnless(&FieldSet::EMPTY), at);
     }
-    let attempt = |force| merge_applied(stored, &wanted, owners.clone(), force, writer, at);
+    let attempt = |force| merge_applied(stored, &wanted, &owners, force, writer, at);
     let result = match attempt(force) {
         Err(conflicts) if writer.manager == last_applied::KUBECTL => {
             match last_applied::still_applied(stored, writer.api_version, kind.schema) {
@@ -266,8 +266,8 @@ fn own_changes(owners: &mut ManagedFields, old: &Value, new: &Value, writer: &Wr
         settle(&mut owned.fields, at);
     }
     take(owners, &changes, None);
-    let mut fields = changes.modified.union(&changes.added).without_subtrees(writer.reset);
-    fields = fields.difference(&NOBODYS);
+    let mut fields = changes.modified.union(&changes.added);
+    fields.subtract(&NOBODYS);
     if fields.is_empty() {
         return;
     }
@@ -295,9 +295,7 @@ fn take(owners: &mut ManagedFields, changes: &Comparison, writer: Option<&Manage
             return true;
         }
         for set in [&changes.modified, &changes.added, &changes.removed] {
-            if !set.is_empty() {
-                owned.fields = owned.fields.difference(set);
-            }
+            owned.fields.subtract(set);
         }
         !owned.fields.is_empty()
     });
@@ -309,18 +307,20 @@ type Merged = (Value, ManagedFields, Manager);
 fn merge_applied(
     live: &Value,
     applied: &Value,
-    mut owners: ManagedFields,
+    owners: &ManagedFields,
     force: Force,
     writer: &Writer<'_>,
     at: At<'_>,
 ) -> Result<Merged, Conflicts> {
+    let mut owners = owners.clone();
     for owned in owners.entries_mut().values_mut() {
         settle(&mut owned.fields, at);
     }
     let mut object = live.clone();
     merge(&mut object, applied, at);
     let manager = Manager::new(writer.manager, Operation::Apply, writer.api_version, writer.subresource);
-    let fields = field_set(applied, at).without_subtrees(writer.reset);
+    let mut fields = field_set(applied, at);
+    fields.subtract_subtrees(writer.reset);
     let last = owners.entries_mut().remove(&manager);
     let time = last.as_ref().and_then(|last| last.time.clone());
     let owned = Owned {
@@ -344,7 +344,7 @@ fn merge_applied(
     }
     take(&mut owners, &changes, Some(&manager));
     if let Some(owned) = owners.entries_mut().get_mut(&manager) {
-        owned.fields = owned.fields.difference(&NOBODYS);
+        owned.fields.subtract(&NOBODYS);
         if owned.fields.is_empty() {
             owners.entries_mut().remove(&manager);
         }
@@ -390,6 +390,12 @@ fn prune(object: &mut Value, owners: &ManagedFields, applier: &Manager, last: &F
         Emptied::GoesUnless(&owned),
         at,
     );
+}
+
+/// Whether any path of `set` begins in `object`.
+fn reaches(object: &Value, set: &FieldSet) -> bool {
+    let name = |entry: &set::Entry| matches!(&entry.element, PathElement::Field(name) if object.get(&**name).is_some());
+    set.entries().iter().any(name)
 }
 
 /// `namespace/name; group/version, Kind=Kind`

@@ -173,6 +173,40 @@ impl FieldSet {
         Self { entries }
     }
 
+    /// Takes the paths of `other` out of this set, touching only what both have.
+    pub fn subtract(&mut self, other: &Self) {
+        self.prune_with(other, |mine, theirs| {
+            mine.member &= !theirs.member;
+            mine.below.subtract(&theirs.below);
+        });
+    }
+
+    /// Takes the paths of `other`, with all below them, out of this set.
+    pub fn subtract_subtrees(&mut self, other: &Self) {
+        self.prune_with(other, |mine, theirs| {
+            if theirs.member {
+                mine.member = false;
+                mine.below = Self::EMPTY;
+            } else {
+                mine.below.subtract_subtrees(&theirs.below);
+            }
+        });
+    }
+
+    fn prune_with(&mut self, other: &Self, mut meet: impl FnMut(&mut Entry, &Entry)) {
+        let mut lost = false;
+        for theirs in &other.entries {
+            if let Ok(index) = self.find(&theirs.element) {
+                let mine = &mut self.entries[index];
+                meet(mine, theirs);
+                lost |= !mine.means_something();
+            }
+        }
+        if lost {
+            self.entries.retain(Entry::means_something);
+        }
+    }
+
     /// The paths here that are neither in `other` nor below one in it.
     #[must_use]
     pub fn without_subtrees(&self, other: &Self) -> Self {

@@ -1,7 +1,7 @@
 //! Whether a value can be walked at all: declared fields, items that can be told apart.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use serde_json::Value;
 
@@ -19,11 +19,10 @@ pub(crate) enum Duplicates {
 /// What keeps `value` from being walked, as one text.
 pub(crate) fn check(value: &Value, at: At<'_>, duplicates: Duplicates) -> Result<(), String> {
     let mut walk = Walk {
-        path: Vec::new(),
         errors: Vec::new(),
         duplicates,
     };
-    walk.value(value, at, false);
+    walk.value(value, at, false, &Trail::Start);
     match walk.errors.as_slice() {
         [] => Ok(()),
         [one] => Err(one.clone()),
@@ -34,30 +33,47 @@ pub(crate) fn check(value: &Value, at: At<'_>, duplicates: Duplicates) -> Result
     }
 }
 
+/// The way to a value; written out only when there is something to say.
+enum Trail<'a> {
+    Start,
+    Field(&'a Trail<'a>, &'a str),
+    Item(&'a Trail<'a>, &'a PathElement),
+    Index(&'a Trail<'a>, usize),
+}
+
+impl fmt::Display for Trail<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Start => Ok(()),
+            Self::Field(before, name) => write!(f, "{before}.{name}"),
+            Self::Item(before, element) => write!(f, "{before}{element}"),
+            Self::Index(before, index) => write!(f, "{before}[{index}]"),
+        }
+    }
+}
+
 struct Walk {
-    path: Vec<PathElement>,
     errors: Vec<String>,
     duplicates: Duplicates,
 }
 
 impl Walk {
     /// `preserve`: something above keeps unknown fields.
-    fn value(&mut self, value: &Value, at: At<'_>, preserve: bool) {
+    fn value(&mut self, value: &Value, at: At<'_>, preserve: bool, trail: &Trail<'_>) {
         let Some(place) = at else { return };
         let preserve = preserve || place.node.preserve_unknown;
-        if self.mismatch(value, place.node.kind, place.node.int_or_string) {
+        if self.mismatch(value, place.node.kind, place.node.int_or_string, trail) {
             return;
         }
         match value {
             Value::Object(map) => {
                 for (key, value) in map {
-                    self.path.push(PathElement::field(key));
+                    let trail = Trail::Field(trail, key);
                     if !is_declared(at, key) && !is_open(place) && !preserve {
-                        self.say("field not declared in schema");
+                        self.say(&trail, "field not declared in schema");
                     } else {
-                        self.value(value, below(at, key), preserve);
+                        self.value(value, below(at, key), preserve, &trail);
                     }
-                    self.path.pop();
                 }
             }
             Value::Array(items) if place.list_type() != ListType::Atomic => {
@@ -65,32 +81,27 @@ impl Walk {
                 for (index, item) in items.iter().enumerate() {
                     let element = match item_element(item, place) {
                         Ok(element) => element,
-                        Err(reason) => {
-                            self.say(&format!("element {index}: {reason}"));
-                            return;
-                        }
+                        Err(reason) => return self.say(trail, &format!("element {index}: {reason}")),
                     };
-                    if !seen.insert(element.clone()) && self.duplicates == Duplicates::Refused {
-                        self.say(&format!("duplicate entries for key {element}"));
+                    self.value(item, place.items(), preserve, &Trail::Item(trail, &element));
+                    if self.duplicates == Duplicates::Allowed {
+                        continue;
                     }
-                    self.path.push(element);
-                    self.value(item, place.items(), preserve);
-                    self.path.pop();
+                    if let Some(twice) = seen.replace(element) {
+                        self.say(trail, &format!("duplicate entries for key {twice}"));
+                    }
                 }
             }
             Value::Array(items) => {
                 for (index, item) in items.iter().enumerate() {
-                    self.path
-                        .push(PathElement::Index(i64::try_from(index).unwrap_or(i64::MAX)));
-                    self.value(item, place.items(), preserve);
-                    self.path.pop();
+                    self.value(item, place.items(), preserve, &Trail::Index(trail, index));
                 }
             }
             _ => {}
         }
     }
 
-    fn mismatch(&mut self, value: &Value, kind: Option<Type>, int_or_string: bool) -> bool {
+    fn mismatch(&mut self, value: &Value, kind: Option<Type>, int_or_string: bool, trail: &Trail<'_>) -> bool {
         let wanted = match (value, kind) {
             (Value::Null, _)
             | (_, None)
@@ -106,12 +117,12 @@ impl Walk {
             (_, Some(Type::Boolean)) => "boolean",
             (_, Some(Type::Integer | Type::Number)) => "numeric (int or float)",
         };
-        self.say(&format!("expected {wanted}, got {value}"));
+        self.say(trail, &format!("expected {wanted}, got {value}"));
         true
     }
 
-    fn say(&mut self, what: &str) {
-        let path: String = self.path.iter().map(ToString::to_string).collect();
+    fn say(&mut self, trail: &Trail<'_>, what: &str) {
+        let path = trail.to_string();
         self.errors.push(if path.is_empty() {
             what.to_owned()
         } else {

@@ -18,15 +18,11 @@ pub(crate) struct Comparison {
 
 impl Comparison {
     /// Leaves out the given fields and all below them.
-    pub(crate) fn without(self, ignored: &FieldSet) -> Self {
-        if ignored.is_empty() {
-            return self;
+    pub(crate) fn without(mut self, ignored: &FieldSet) -> Self {
+        for set in [&mut self.removed, &mut self.modified, &mut self.added] {
+            set.subtract_subtrees(ignored);
         }
-        Self {
-            removed: self.removed.without_subtrees(ignored),
-            modified: self.modified.without_subtrees(ignored),
-            added: self.added.without_subtrees(ignored),
-        }
+        self
     }
 
     fn push(&mut self, element: &PathElement, change: Change, inside: Comparison) {
@@ -143,7 +139,9 @@ fn maps(old: Option<&Map<String, Value>>, new: Option<&Map<String, Value>>, at: 
 
 fn lists(old: &[Value], new: &[Value], at: At<'_>) -> Comparison {
     let mut all = Comparison::default();
-    let Some(place) = at else { return all };
+    let Some(place) = at.filter(|_| old != new) else {
+        return all;
+    };
     let mut items: BTreeMap<PathElement, (Vec<&Value>, Vec<&Value>)> = BTreeMap::new();
     for item in old {
         if let Ok(element) = item_element(item, place) {

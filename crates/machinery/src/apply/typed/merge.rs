@@ -38,6 +38,9 @@ pub(crate) fn merge(lower: &mut Value, upper: &Value, at: At<'_>) {
 /// Merges items by what identifies them. Shared items come in the new order, old ones stay between those that they
 /// stood between.
 fn lists(old: &mut Vec<Value>, new: &[Value], place: Place<'_>) {
+    if old == new {
+        return;
+    }
     let elements = |items: &[Value]| -> Option<Vec<PathElement>> {
         items.iter().map(|item| item_element(item, place).ok()).collect()
     };
