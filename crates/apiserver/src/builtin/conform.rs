@@ -71,7 +71,7 @@ struct Reading<'f> {
     fault: Option<String>,
 }
 
-impl<'f> Reading<'f> {
+impl Reading<'_> {
     fn message(&mut self, id: MessageId, value: &mut Value) {
         let message = self.facts.message(id);
         match message.form {
@@ -147,13 +147,13 @@ impl<'f> Reading<'f> {
     fn element(&mut self, element: Element, value: &mut Value) {
         match (element, &mut *value) {
             (Element::Message(id), _) => self.message(id, value),
-            (Element::String, Value::Null) => *value = json!(""),
             (Element::Int32 | Element::Int64 | Element::Double, Value::Null) => *value = json!(0),
             (Element::Bool, Value::Null) => *value = json!(false),
-            // A list or map element without bytes comes back from a real store as an empty one.
-            (Element::Bytes, Value::Null) => *value = json!(""),
-            (Element::String, Value::String(_)) | (Element::Bool, Value::Bool(_)) => {}
-            (Element::Double, Value::Number(_)) => {}
+            // An element without bytes comes back from a real store as an empty one.
+            (Element::String | Element::Bytes, Value::Null) => *value = json!(""),
+            (Element::String, Value::String(_))
+            | (Element::Bool, Value::Bool(_))
+            | (Element::Double, Value::Number(_)) => {}
             (Element::Int32, Value::Number(number)) => {
                 if number.as_i64().is_none_or(|number| i32::try_from(number).is_err()) {
                     self.wrong_number(number, "int32");

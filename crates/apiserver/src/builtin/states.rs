@@ -131,15 +131,13 @@ fn first_status(group: &str, kind: &str, object: &Value) -> Option<Value> {
     Some(match (group, kind) {
         ("", "Pod") => json!({ "phase": "Pending", "qosClass": quality_of_service(&object["spec"]) }),
         ("", "Namespace") => json!({ "phase": "Active" }),
-        ("", "Service") => json!({ "loadBalancer": {} }),
         ("", "PersistentVolumeClaim" | "PersistentVolume") => json!({ "phase": "Pending" }),
         ("", "ReplicationController") | ("apps", "ReplicaSet") => json!({ "replicas": 0 }),
-        ("", "ResourceQuota") | ("apps", "Deployment") | ("batch", _) => json!({}),
         ("apps", "StatefulSet") => json!({ "replicas": 0, "availableReplicas": 0 }),
         ("apps", "DaemonSet") => json!({
             "currentNumberScheduled": 0, "numberMisscheduled": 0, "desiredNumberScheduled": 0, "numberReady": 0,
         }),
-        ("networking.k8s.io", "Ingress") => json!({ "loadBalancer": {} }),
+        ("", "Service") | ("networking.k8s.io", "Ingress") => json!({ "loadBalancer": {} }),
         ("policy", "PodDisruptionBudget") => json!({
             "disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0,
         }),
@@ -150,7 +148,11 @@ fn first_status(group: &str, kind: &str, object: &Value) -> Option<Value> {
                 json!({ "desiredReplicas": 0, "currentMetrics": null })
             }
         }
-        ("certificates.k8s.io", "CertificateSigningRequest") | ("flowcontrol.apiserver.k8s.io", _) => json!({}),
+        ("", "ResourceQuota")
+        | ("apps", "Deployment")
+        | ("batch", _)
+        | ("certificates.k8s.io", "CertificateSigningRequest")
+        | ("flowcontrol.apiserver.k8s.io", _) => json!({}),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => {
             json!({ "conditions": [], "acceptedNames": { "plural": "", "kind": "" }, "storedVersions": [] })
         }

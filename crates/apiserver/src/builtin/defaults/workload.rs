@@ -19,12 +19,12 @@ pub(super) fn replication_controller(fields: &mut Map<String, Value>) {
         let spec = object_at(fields, "spec");
         let selector = object_at(spec, "selector");
         if selector.is_empty() {
-            *selector = labels.clone();
+            selector.clone_from(labels);
         }
         let metadata = object_at(fields, "metadata");
         let own = object_at(metadata, "labels");
         if own.is_empty() {
-            *own = labels.clone();
+            own.clone_from(labels);
         }
     }
     if let Some(spec) = spec_with_template(fields) {
@@ -90,7 +90,7 @@ pub(super) fn job(fields: &mut Map<String, Value>) {
     if let Some(labels) = labels.as_object().filter(|labels| !labels.is_empty()) {
         let own = object_at(object_at(fields, "metadata"), "labels");
         if own.is_empty() {
-            *own = labels.clone();
+            own.clone_from(labels);
         }
     }
     if let Some(spec) = part(fields, "spec") {

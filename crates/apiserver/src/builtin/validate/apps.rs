@@ -103,13 +103,13 @@ fn is_zero(value: &Value) -> bool {
 
 fn required_selector(spec: &At<'_>, kind: &str, wrong: &str, errors: &mut Errors) {
     let selector = spec.at("selector");
-    if !selector.is_set() {
-        selector.missing(errors, "");
-    } else {
+    if selector.is_set() {
         selector.label_selector(errors);
         if is_match_all(selector.value) {
             selector.invalid(errors, format!("empty selector is invalid for {kind}"));
         }
+    } else {
+        selector.missing(errors, "");
     }
     match LabelSelector::from_json(Some(selector.value)) {
         Err(_) => selector.invalid(errors, wrong),
@@ -167,7 +167,7 @@ pub(super) fn replication_controller(object: &At<'_>, errors: &mut Errors) {
     let spec = object.at("spec");
     spec.at("minReadySeconds").not_negative(errors);
     let selector = spec.at("selector");
-    if selector.len() == 0 {
+    if selector.is_empty() {
         selector.missing(errors, "");
     }
     spec.at("replicas").not_negative(errors);

@@ -39,7 +39,7 @@ pub(super) fn node(object: &At<'_>, errors: &mut Errors) {
     let capacity = status.at("capacity");
     for list in ["capacity", "allocatable"] {
         let amounts = status.at(list);
-        let values = if amounts.len() == 0 && list == "allocatable" {
+        let values = if amounts.is_empty() && list == "allocatable" {
             capacity.value
         } else {
             amounts.value

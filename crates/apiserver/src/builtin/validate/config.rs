@@ -30,9 +30,7 @@ pub(super) fn config_map(object: &At<'_>, errors: &mut Errors) {
     });
     if size > SIZE_MAX {
         // Kubernetes names no field here.
-        let mut error = FieldError::too_long(&Path::root(""), SIZE_MAX);
-        error.field = "[]".to_owned();
-        errors.push(error);
+        errors.push(FieldError::too_long(&Path::root("[]"), SIZE_MAX));
     }
 }
 
@@ -93,21 +91,11 @@ pub(super) fn secret(object: &At<'_>, errors: &mut Errors) {
         }
         "kubernetes.io/dockercfg" => json(&data, ".dockercfg", errors),
         "kubernetes.io/dockerconfigjson" => json(&data, ".dockerconfigjson", errors),
-        "kubernetes.io/basic-auth" => {
-            if data.value.get("username").is_none() && data.value.get("password").is_none() {
-                required(&data, &["username", "password"], errors);
-            }
+        "kubernetes.io/basic-auth" if lacks(&data, "username") && lacks(&data, "password") => {
+            required(&data, &["username", "password"], errors);
         }
-        "kubernetes.io/ssh-auth" => {
-            if data
-                .value
-                .get("ssh-privatekey")
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-                .is_empty()
-            {
-                required(&data, &["ssh-privatekey"], errors);
-            }
+        "kubernetes.io/ssh-auth" if data.at("ssh-privatekey").is_empty() => {
+            required(&data, &["ssh-privatekey"], errors);
         }
         "kubernetes.io/tls" => {
             let missing = |key: &&&str| data.value.get(**key).is_none();
@@ -116,6 +104,10 @@ pub(super) fn secret(object: &At<'_>, errors: &mut Errors) {
         }
         _ => {}
     }
+}
+
+fn lacks(data: &At<'_>, key: &str) -> bool {
+    data.value.get(key).is_none()
 }
 
 fn required(data: &At<'_>, keys: &[&str], errors: &mut Errors) {

@@ -161,10 +161,10 @@ pub(super) fn ingress_class(object: &At<'_>, errors: &mut Errors) {
     }
     match scope.text() {
         "Namespace" => {
-            if !namespace.is_set() {
-                namespace.missing(errors, "`parameters.scope` is set to 'Namespace'");
-            } else {
+            if namespace.is_set() {
                 namespace.follow(errors, names::dns_label);
+            } else {
+                namespace.missing(errors, "`parameters.scope` is set to 'Namespace'");
             }
         }
         "Cluster" => {

@@ -211,7 +211,7 @@ fn limits(limit: &At<'_>, errors: &mut Errors) {
     if kind == "Pod" {
         for name in ["default", "defaultRequest"] {
             let amounts = limit.at(name);
-            if amounts.len() > 0 {
+            if !amounts.is_empty() {
                 amounts.forbidden(errors, "may not be specified when `type` is 'Pod'");
             }
         }

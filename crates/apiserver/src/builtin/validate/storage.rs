@@ -264,7 +264,7 @@ pub(super) fn storage_capacity_change(new: &At<'_>, old: &Value, errors: &mut Er
 pub(super) fn attributes_class(object: &At<'_>, errors: &mut Errors) {
     volume::csi_driver_name(&object.at("driverName"), errors);
     let all = object.at("parameters");
-    if all.len() == 0 {
+    if all.is_empty() {
         all.missing(errors, "must contain at least one key/value pair");
     }
     parameters(&all, errors);

@@ -4,16 +4,13 @@ use std::net::IpAddr;
 
 /// A complaint that shows an expression and examples, in Kubernetes' layout.
 pub(super) fn expression_complaint(rule: &str, expression: &str, examples: &[&str]) -> String {
-    let mut text = format!("{rule} (");
-    if !examples.is_empty() {
-        text.push_str("e.g. ");
-        for (position, example) in examples.iter().enumerate() {
-            let or = if position > 0 { " or " } else { "" };
-            text.push_str(&format!("{or}'{example}', "));
-        }
-    }
-    text.push_str(&format!("regex used for validation is '{expression}')"));
-    text
+    let examples: Vec<String> = examples.iter().map(|example| format!("'{example}', ")).collect();
+    let examples = if examples.is_empty() {
+        String::new()
+    } else {
+        format!("e.g. {}", examples.join(" or "))
+    };
+    format!("{rule} ({examples}regex used for validation is '{expression}')")
 }
 
 fn complaint_unless(holds: bool, complaint: &str) -> Vec<String> {

@@ -114,11 +114,11 @@ fn access_modes(modes: &At<'_>, why: &str, errors: &mut Errors) {
 }
 
 fn capacity(capacity: &At<'_>, errors: &mut Errors) {
-    if capacity.len() == 0 {
+    if capacity.is_empty() {
         capacity.missing(errors, "");
     }
     if capacity.len() != 1 || capacity.value.get("storage").is_none() {
-        let shown = if capacity.len() == 0 {
+        let shown = if capacity.is_empty() {
             Value::Null
         } else {
             capacity.value.clone()

@@ -242,7 +242,7 @@ fn only_processor_and_memory(resources: &At<'_>, old: &Value, errors: &mut Error
         let before = old[which].as_object().cloned().unwrap_or_default();
         let now: Map<String, Value> = list.value.as_object().cloned().unwrap_or_default();
         for name in before.keys().filter(|name| !now.contains_key(*name)) {
-            list.forbidden(errors, format!("{} {which} cannot be removed", name));
+            list.forbidden(errors, format!("{name} {which} cannot be removed"));
         }
     }
 }

@@ -146,10 +146,10 @@ fn restart_rules(container: &At<'_>, errors: &mut Errors) {
     rules.each(|rule| {
         rule.at("action").one_of(errors, &["Restart", "RestartAllContainers"]);
         let codes = rule.at("exitCodes");
-        if !codes.is_set() {
-            codes.missing(errors, "must be specified");
-        } else {
+        if codes.is_set() {
             codes.at("operator").one_of(errors, &["In", "NotIn"]);
+        } else {
+            codes.missing(errors, "must be specified");
         }
     });
 }

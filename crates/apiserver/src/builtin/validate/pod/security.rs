@@ -176,8 +176,7 @@ fn internal(context: &At<'_>) -> String {
     } else {
         "null".to_owned()
     };
-    let mut text = format!("{{\"Capabilities\":{capabilities}");
-    for (internal, name) in [
+    let others = [
         ("Privileged", "privileged"),
         ("SELinuxOptions", "seLinuxOptions"),
         ("WindowsOptions", "windowsOptions"),
@@ -189,8 +188,10 @@ fn internal(context: &At<'_>) -> String {
         ("ProcMount", "procMount"),
         ("SeccompProfile", "seccompProfile"),
         ("AppArmorProfile", "appArmorProfile"),
-    ] {
-        text.push_str(&format!(",\"{internal}\":{}", part(name)));
-    }
-    text + "}"
+    ];
+    let others: Vec<String> = others
+        .iter()
+        .map(|(internal, name)| format!("\"{internal}\":{}", part(name)))
+        .collect();
+    format!("{{\"Capabilities\":{capabilities},{}}}", others.join(","))
 }

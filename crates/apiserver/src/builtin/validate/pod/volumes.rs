@@ -13,6 +13,16 @@ use super::{
     variables::{self, VOLUME_FIELDS, Whose},
 };
 
+const HOST_PATH_TYPES: [&str; 8] = [
+    "",
+    "BlockDevice",
+    "CharDevice",
+    "Directory",
+    "DirectoryOrCreate",
+    "File",
+    "FileOrCreate",
+    "Socket",
+];
 const MODE: &str = "must be a number between 0 and 0777 (octal), both inclusive";
 
 /// Who holds a volume source: some of their fields differ.
@@ -46,9 +56,12 @@ pub(super) fn volumes<'v>(volumes: &At<'v>, errors: &mut Errors) -> HashMap<&'v 
     by_name
 }
 
+/// Looks at a source.
+type Check = fn(&At<'_>, &mut Errors);
+
 fn source_of_pod(volume: &At<'_>, errors: &mut Errors) {
     let mut count = 0;
-    let own: [(&str, fn(&At<'_>, &mut Errors)); 8] = [
+    let own: [(&str, Check); 8] = [
         ("emptyDir", empty_dir),
         ("secret", secret),
         ("configMap", config_map),
@@ -98,17 +111,7 @@ pub(in super::super) fn volume_sources(holder: &At<'_>, place: Place, count: &mu
         if source.at("path").require(errors) {
             source.at("path").follow(errors, text::backstepless_path);
         }
-        const TYPES: [&str; 8] = [
-            "",
-            "BlockDevice",
-            "CharDevice",
-            "Directory",
-            "DirectoryOrCreate",
-            "File",
-            "FileOrCreate",
-            "Socket",
-        ];
-        source.at("type").one_of_if_set(errors, &TYPES);
+        source.at("type").one_of_if_set(errors, &HOST_PATH_TYPES);
     });
     check("nfs", errors, &|source, errors| {
         source.at("server").require(errors);
