@@ -1,4 +1,7 @@
 //! The state in which a built-in object begins, and what of it an update may not touch.
+//!
+//! Assumes: the object was conformed, so what is there has the right type. It is to be conformed again afterwards: what
+//! is put in place of something absent may be null.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use moorline_machinery::meta;
@@ -45,7 +48,10 @@ fn whole_grace(object: &mut Value) {
 
 /// The field belongs to a feature that is off unless asked for.
 fn no_unavailable(object: &mut Value) {
-    if let Some(rolling) = object["spec"]["updateStrategy"]["rollingUpdate"].as_object_mut() {
+    if let Some(rolling) = object
+        .pointer_mut("/spec/updateStrategy/rollingUpdate")
+        .and_then(Value::as_object_mut)
+    {
         rolling.remove("maxUnavailable");
     }
 }
@@ -123,6 +129,56 @@ pub(super) fn next(group: &str, kind: &str, object: &mut Value, old: &Value) {
             }
         }
         _ => {}
+    }
+}
+
+/// Of a pod that is written for its ephemeral containers, everything else stays as it was.
+pub(crate) fn only_ephemeral_containers(object: &mut Value, old: &Value) {
+    let containers = object["spec"]["ephemeralContainers"].take();
+    object["spec"] = old["spec"].clone();
+    object["status"] = old["status"].clone();
+    if let Some(spec) = object["spec"].as_object_mut() {
+        match containers {
+            Value::Null => drop(spec.remove("ephemeralContainers")),
+            containers => drop(spec.insert("ephemeralContainers".to_owned(), containers)),
+        }
+    }
+}
+
+/// Of a pod that is written to be resized, everything but resources and how they are resized stays as it was.
+/// Containers that were added or left out are kept so: validation refuses them.
+pub(crate) fn only_resources(object: &mut Value, old: &Value) {
+    let given = object["spec"].take();
+    object["spec"] = old["spec"].clone();
+    object["status"] = old["status"].clone();
+    for list in ["containers", "initContainers"] {
+        let containers = given[list].as_array().cloned().unwrap_or_default();
+        let former = old["spec"][list].as_array().cloned().unwrap_or_default();
+        if containers.len() != former.len() {
+            object["spec"][list] = containers.into();
+            continue;
+        }
+        for container in object["spec"][list].as_array_mut().into_iter().flatten() {
+            let name = container["name"].clone();
+            // Init containers that are not restarted have had what they asked for.
+            let runs_along = list == "containers" || container["restartPolicy"] == "Always";
+            let Some(given) = containers
+                .iter()
+                .find(|given| given["name"] == name)
+                .filter(|_| runs_along)
+            else {
+                continue;
+            };
+            for field in ["resources", "resizePolicy"] {
+                match &given[field] {
+                    Value::Null => drop(container.as_object_mut().map(|fields| fields.remove(field))),
+                    value => container[field] = value.clone(),
+                }
+            }
+        }
+    }
+    if !given["resources"].is_null() {
+        object["spec"]["resources"] = given["resources"].clone();
     }
 }
 
@@ -221,7 +277,7 @@ fn keep_addresses(object: &mut Value, old: &Value) {
             "healthCheckNodePort",
         ]);
     }
-    if let Some(spec) = object["spec"].as_object_mut() {
+    if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
         for field in lost {
             // What the writer changed at the same time was meant.
             if field.starts_with("ip") || field.starts_with("cluster") || spec.get(field) == old["spec"].get(field) {

@@ -126,6 +126,22 @@ fn zero(fields: &mut Map<String, Value>, name: &str, value: impl FnOnce() -> Val
     }
 }
 
+/// The value at a path of names, if there is one.
+fn dig<'f>(fields: &'f Map<String, Value>, path: &[&str]) -> Option<&'f Value> {
+    let (first, rest) = path.split_first()?;
+    rest.iter().try_fold(fields.get(*first)?, |value, name| value.get(name))
+}
+
+/// The text of a value; empty if there is none.
+fn text(value: Option<&Value>) -> String {
+    value.and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+/// Whether a field holds this text.
+fn is(fields: &Map<String, Value>, name: &str, text: &str) -> bool {
+    fields.get(name).is_some_and(|value| value == text)
+}
+
 /// The object at a name, if there is one.
 fn part<'f>(fields: &'f mut Map<String, Value>, name: &str) -> Option<&'f mut Map<String, Value>> {
     fields.get_mut(name)?.as_object_mut()
@@ -151,8 +167,8 @@ fn each<'f>(fields: &'f mut Map<String, Value>, name: &str) -> impl Iterator<Ite
 }
 
 fn namespace(fields: &mut Map<String, Value>) {
-    let name = fields["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-    if !name.is_empty() && fields["metadata"].is_object() {
+    let name = text(dig(fields, &["metadata", "name"]));
+    if !name.is_empty() {
         // Selectors over namespaces go by labels, so every namespace carries its name as one.
         let metadata = object_at(fields, "metadata");
         object_at(metadata, "labels").insert("kubernetes.io/metadata.name".to_owned(), name.into());
@@ -162,10 +178,10 @@ fn namespace(fields: &mut Map<String, Value>) {
 fn service(fields: &mut Map<String, Value>) {
     let Some(spec) = part(fields, "spec") else { return };
     empty(spec, "sessionAffinity", || json!("None"));
-    if spec["sessionAffinity"] == "None" {
+    if is(spec, "sessionAffinity", "None") {
         spec.remove("sessionAffinityConfig");
     }
-    if spec["sessionAffinity"] == "ClientIP" {
+    if is(spec, "sessionAffinity", "ClientIP") {
         let config = object_at(spec, "sessionAffinityConfig");
         absent(object_at(config, "clientIP"), "timeoutSeconds", || json!(10_800));
     }
@@ -178,7 +194,7 @@ fn service(fields: &mut Map<String, Value>) {
             port.insert("targetPort".to_owned(), own);
         }
     }
-    let kind = spec["type"].as_str().unwrap_or_default().to_owned();
+    let kind = text(spec.get("type"));
     if matches!(kind.as_str(), "NodePort" | "LoadBalancer") {
         empty(spec, "externalTrafficPolicy", || json!("Cluster"));
     }
@@ -203,7 +219,7 @@ fn limit_range(fields: &mut Map<String, Value>) {
         inherit(request, default.as_ref());
         inherit(request, min.as_ref());
         for name in ["default", "defaultRequest"] {
-            if limit[name].as_object().is_some_and(Map::is_empty) {
+            if limit.get(name).and_then(Value::as_object).is_some_and(Map::is_empty) {
                 limit.remove(name);
             }
         }

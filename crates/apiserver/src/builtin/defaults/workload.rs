@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{absent, each, empty, object_at, part, pod};
+use super::{absent, dig, each, empty, is, object_at, part, pod};
 
 fn spec_with_template(fields: &mut Map<String, Value>) -> Option<&mut Map<String, Value>> {
     let spec = part(fields, "spec")?;
@@ -14,7 +14,9 @@ fn spec_with_template(fields: &mut Map<String, Value>) -> Option<&mut Map<String
 
 /// Kinds of the first days take labels and selector from their template.
 pub(super) fn replication_controller(fields: &mut Map<String, Value>) {
-    let labels = fields["spec"]["template"]["metadata"]["labels"].clone();
+    let labels = dig(fields, &["spec", "template", "metadata", "labels"])
+        .cloned()
+        .unwrap_or_default();
     if let Some(labels) = labels.as_object().filter(|labels| !labels.is_empty()) {
         let spec = object_at(fields, "spec");
         let selector = object_at(spec, "selector");
@@ -45,7 +47,7 @@ pub(super) fn deployment(fields: &mut Map<String, Value>) {
     absent(spec, "progressDeadlineSeconds", || json!(600));
     let strategy = object_at(spec, "strategy");
     empty(strategy, "type", || json!("RollingUpdate"));
-    if strategy["type"] == "RollingUpdate" {
+    if is(strategy, "type", "RollingUpdate") {
         let rolling = object_at(strategy, "rollingUpdate");
         absent(rolling, "maxUnavailable", || json!("25%"));
         absent(rolling, "maxSurge", || json!("25%"));
@@ -59,7 +61,7 @@ pub(super) fn stateful_set(fields: &mut Map<String, Value>) {
     empty(spec, "podManagementPolicy", || json!("OrderedReady"));
     let strategy = object_at(spec, "updateStrategy");
     empty(strategy, "type", || json!("RollingUpdate"));
-    if strategy["type"] == "RollingUpdate" {
+    if is(strategy, "type", "RollingUpdate") {
         absent(object_at(strategy, "rollingUpdate"), "partition", || json!(0));
     }
     let retention = object_at(spec, "persistentVolumeClaimRetentionPolicy");
@@ -78,7 +80,7 @@ pub(super) fn daemon_set(fields: &mut Map<String, Value>) {
     absent(spec, "revisionHistoryLimit", || json!(10));
     let strategy = object_at(spec, "updateStrategy");
     empty(strategy, "type", || json!("RollingUpdate"));
-    if strategy["type"] == "RollingUpdate" {
+    if is(strategy, "type", "RollingUpdate") {
         let rolling = object_at(strategy, "rollingUpdate");
         absent(rolling, "maxUnavailable", || json!(1));
         absent(rolling, "maxSurge", || json!(0));
@@ -86,7 +88,9 @@ pub(super) fn daemon_set(fields: &mut Map<String, Value>) {
 }
 
 pub(super) fn job(fields: &mut Map<String, Value>) {
-    let labels = fields["spec"]["template"]["metadata"]["labels"].clone();
+    let labels = dig(fields, &["spec", "template", "metadata", "labels"])
+        .cloned()
+        .unwrap_or_default();
     if let Some(labels) = labels.as_object().filter(|labels| !labels.is_empty()) {
         let own = object_at(object_at(fields, "metadata"), "labels");
         if own.is_empty() {

@@ -10,7 +10,7 @@ use moorline_machinery::{
 use serde_json::{Map, Value};
 
 use super::{
-    at::{At, Errors, dig, internal_value, is_empty, same, shown},
+    at::{At, Errors, dig, internal_value, is_empty, put, same, shown},
     pod, text, volume,
 };
 
@@ -306,7 +306,7 @@ fn with_claims(spec: &At<'_>) -> Value {
             .into_iter()
             .filter(|volume| !volume["name"].as_str().is_some_and(|name| names.contains(name))),
     );
-    template["spec"]["volumes"] = Value::Array(all);
+    put(&mut template, &["spec", "volumes"], Value::Array(all));
     template
 }
 

@@ -350,3 +350,17 @@ pub(super) fn dig<'v>(value: &'v Value, fields: &[&str]) -> &'v Value {
         .iter()
         .fold(value, |value, field| value.get(field).unwrap_or(&NULL))
 }
+
+/// Puts a value at a path of fields, as far as there are objects on the way.
+pub(super) fn put(value: &mut Value, fields: &[&str], new: Value) {
+    let Some((last, way)) = fields.split_last() else { return };
+    let holder = way.iter().try_fold(value, |value, field| value.get_mut(field));
+    if let Some(Value::Object(holder)) = holder {
+        holder.insert((*last).to_owned(), new);
+    }
+}
+
+/// The elements of a list at a field, to be changed.
+pub(super) fn items_mut<'v>(value: &'v mut Value, field: &str) -> impl Iterator<Item = &'v mut Value> {
+    value.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten()
+}

@@ -10,7 +10,7 @@ use moorline_machinery::{
 use serde_json::{Map, Value};
 
 use super::{
-    at::{At, Errors, IMMUTABLE, NOT_NEGATIVE, dig, internal_value, same, shown},
+    at::{At, Errors, IMMUTABLE, NOT_NEGATIVE, dig, internal_value, items_mut, put, same, shown},
     cron, networking, pod,
 };
 
@@ -382,22 +382,21 @@ fn template_change(spec: &At<'_>, old: &Value, errors: &mut Errors) {
     let suspended = dig(old, &["spec", "suspend"]) == &Value::Bool(true);
     if suspended && dig(old, &["status", "startTime"]).is_null() {
         for name in ["labels", "annotations"] {
-            munged["metadata"][name] = dig(before, &["metadata", name]).clone();
+            put(
+                &mut munged,
+                &["metadata", name],
+                dig(before, &["metadata", name]).clone(),
+            );
         }
         for name in ["nodeSelector", "tolerations", "schedulingGates"] {
-            munged["spec"][name] = dig(before, &["spec", name]).clone();
+            put(&mut munged, &["spec", name], dig(before, &["spec", name]).clone());
         }
-        let node = dig(before, &["spec", "affinity", "nodeAffinity"]).clone();
-        if munged["spec"]["affinity"].is_object() || !node.is_null() {
-            munged["spec"]["affinity"]["nodeAffinity"] = node;
-        }
-        for (position, container) in munged["spec"]["containers"]
-            .as_array_mut()
-            .into_iter()
-            .flatten()
-            .enumerate()
-        {
-            container["resources"] = before["spec"]["containers"][position]["resources"].clone();
+        let affinity = ["spec", "affinity", "nodeAffinity"];
+        put(&mut munged, &affinity, dig(before, &affinity).clone());
+        let spec = munged.get_mut("spec").into_iter();
+        for (position, container) in spec.flat_map(|spec| items_mut(spec, "containers")).enumerate() {
+            let resources = before["spec"]["containers"][position]["resources"].clone();
+            put(container, &["resources"], resources);
         }
     }
     if !same(&munged, before) {

@@ -254,3 +254,165 @@ fn answers_are_those_that_a_real_server_gave() {
         different.join("\n")
     );
 }
+
+/// A pod as stored, and as a client then writes it to a subresource.
+fn pods(change: impl Fn(&mut Value)) -> (Value, Value) {
+    let facts = Facts::parse(include_str!("../../../facts/builtin.txt")).unwrap();
+    let mut old = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "p" }, "spec": { "containers": [{
+        "name": "c", "image": "i:1",
+        "resources": { "requests": { "cpu": "1", "memory": "1Gi" }, "limits": { "cpu": "2" } },
+    }] } });
+    let kind = GroupVersionKind::of(&old).unwrap();
+    conform(&facts, &kind, &mut old).unwrap();
+    defaults::fill("", "Pod", &mut old);
+    states::first("", "Pod", &mut old);
+    old["metadata"]["resourceVersion"] = json!("1");
+    let mut new = old.clone();
+    change(&mut new);
+    conform(&facts, &kind, &mut new).unwrap();
+    defaults::fill("", "Pod", &mut new);
+    (new, old)
+}
+
+#[test]
+fn a_resize_changes_processor_time_and_memory_only() {
+    let resources =
+        |resources: Value| move |pod: &mut Value| pod["spec"]["containers"][0]["resources"] = resources.clone();
+    let cases: [(Box<dyn Fn(&mut Value)>, &str); 9] = [
+        (
+            Box::new(resources(
+                json!({ "requests": { "cpu": "1500m", "memory": "1Gi" }, "limits": { "cpu": "2" } }),
+            )),
+            "",
+        ),
+        (Box::new(|pod| pod["spec"]["containers"][0]["image"] = json!("j:1")), ""),
+        (
+            Box::new(resources(
+                json!({ "requests": { "cpu": "3", "memory": "1Gi" }, "limits": { "cpu": "2" } }),
+            )),
+            "spec.containers[0].resources.requests: Invalid value: \"3\": must be less than or equal to cpu limit of 2",
+        ),
+        (
+            Box::new(resources(
+                json!({ "requests": { "cpu": "1" }, "limits": { "cpu": "2" } }),
+            )),
+            "spec.containers[0].resources.requests: Forbidden: resource requests cannot be removed",
+        ),
+        (
+            Box::new(resources(json!({ "requests": { "cpu": "1", "memory": "1Gi" } }))),
+            "spec.containers[0].resources.limits: Forbidden: resource limits cannot be removed",
+        ),
+        (
+            Box::new(resources(json!({ "limits": { "cpu": "2", "memory": "1Gi" } }))),
+            "spec: Invalid value: \"Burstable\": Pod QOS Class may not change as a result of resizing",
+        ),
+        (
+            Box::new(resources(
+                json!({ "requests": { "cpu": "1", "memory": "1Gi", "ephemeral-storage": "1Gi" }, "limits": { "cpu": "2" } }),
+            )),
+            "spec: Forbidden: only cpu and memory resources are mutable",
+        ),
+        (
+            Box::new(|pod| {
+                pod["spec"]["containers"]
+                    .as_array_mut()
+                    .unwrap()
+                    .push(json!({ "name": "d", "image": "i:1" }));
+            }),
+            "spec.containers: Forbidden: containers may not be added or removed on resize",
+        ),
+        (
+            Box::new(|pod| {
+                let policy = json!([{ "resourceName": "cpu", "restartPolicy": "NotRequired" }]);
+                pod["spec"]["containers"][0]["resizePolicy"] = policy;
+            }),
+            "spec: Forbidden: only cpu and memory resources are mutable",
+        ),
+    ];
+    for (change, wanted) in cases {
+        let (mut new, old) = pods(change);
+        states::only_resources(&mut new, &old);
+        let found: Vec<String> = super::pod_resize(&new, &old).iter().map(ToString::to_string).collect();
+        assert_eq!(found.join(", "), wanted);
+    }
+}
+
+#[test]
+fn ephemeral_containers_are_added_and_nothing_else_changes() {
+    let (mut new, old) = pods(|pod| {
+        pod["spec"]["ephemeralContainers"] = json!([{ "name": "e", "image": "i:1" }]);
+        pod["spec"]["nodeSelector"] = json!({ "a": "b" });
+    });
+    states::only_ephemeral_containers(&mut new, &old);
+    assert!(new["spec"]["nodeSelector"].is_null());
+    assert_eq!(super::pod_ephemeral_containers(&new, &old), []);
+    let mut gone = new.clone();
+    gone["spec"]["ephemeralContainers"] = json!([]);
+    let found = super::pod_ephemeral_containers(&gone, &new);
+    assert!(found[0].to_string().contains("may not be removed"));
+    let (mut wrong, old) = pods(|pod| {
+        pod["spec"]["ephemeralContainers"] = json!([{
+            "name": "e", "image": "i:1", "ports": [{ "containerPort": 1 }], "resources": { "limits": { "cpu": "1" } },
+            "livenessProbe": { "exec": { "command": ["a"] } }, "lifecycle": {}, "targetContainerName": "z",
+        }]);
+    });
+    states::only_ephemeral_containers(&mut wrong, &old);
+    let found: Vec<String> = super::pod_ephemeral_containers(&wrong, &old)
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    let forbidden = |field: &str| {
+        format!("spec.ephemeralContainers[0].{field}: Forbidden: cannot be set for an Ephemeral Container")
+    };
+    let mut wanted = vec!["spec.ephemeralContainers[0].targetContainerName: Not found: \"z\"".to_owned()];
+    wanted.extend(["ports", "resources", "livenessProbe", "lifecycle"].map(forbidden));
+    assert_eq!(found, wanted);
+}
+
+#[test]
+fn no_object_makes_the_checks_panic() {
+    let wrong = [
+        json!(null),
+        json!(1),
+        json!("x"),
+        json!([]),
+        json!({}),
+        json!([null]),
+        json!(["", 1]),
+        json!({ "a": [1] }),
+    ];
+    let facts = Facts::parse(include_str!("../../../facts/builtin.txt")).unwrap();
+    let mut random = fastrand::Rng::with_seed(0x6d6f_6f72);
+    for case in cases() {
+        let kind = GroupVersionKind::of(&case.given).unwrap();
+        let mut object = case.given.clone();
+        for _ in 0..6 {
+            scramble(&mut object, &wrong, &mut random);
+            let old = case.old.clone().unwrap_or_else(|| case.given.clone());
+            let mut filled = object.clone();
+            defaults::fill(&kind.group, &kind.kind, &mut filled);
+            super::object(&kind.group, &kind.kind, &object);
+            super::change(&kind.group, &kind.kind, &object, &old);
+            if conform(&facts, &kind, &mut filled).is_ok() {
+                states::next(&kind.group, &kind.kind, &mut filled.clone(), &old);
+                states::first(&kind.group, &kind.kind, &mut filled);
+            }
+        }
+    }
+}
+
+/// Puts a value of another type somewhere into an object.
+fn scramble(value: &mut Value, wrong: &[Value], random: &mut fastrand::Rng) {
+    let deeper = random.u8(..5) > 0;
+    match value {
+        Value::Object(fields) if deeper && !fields.is_empty() => {
+            let position = random.usize(..fields.len());
+            scramble(fields.values_mut().nth(position).unwrap(), wrong, random);
+        }
+        Value::Array(items) if deeper && !items.is_empty() => {
+            let position = random.usize(..items.len());
+            scramble(&mut items[position], wrong, random);
+        }
+        _ => *value = wrong[random.usize(..wrong.len())].clone(),
+    }
+}

@@ -7,7 +7,7 @@ use moorline_machinery::{
 use serde_json::Value;
 
 use super::{
-    at::{At, Errors, IMMUTABLE, dig, internal_value, is_empty, quantity, same},
+    at::{At, Errors, IMMUTABLE, dig, internal_value, is_empty, put, quantity, same},
     pod::{self, Place},
     text,
 };
@@ -239,12 +239,14 @@ pub(super) fn claim_change(new: &At<'_>, old: &Value, errors: &mut Errors) {
     let mut munged = spec.value.clone();
     let bound = dig(old, &["status", "phase"]) == "Bound";
     if is_empty(dig(before, &["volumeName"])) {
-        munged["volumeName"] = before["volumeName"].clone();
+        put(&mut munged, &["volumeName"], before["volumeName"].clone());
     }
     if bound {
-        munged["volumeAttributesClassName"] = before["volumeAttributesClassName"].clone();
-        if munged["resources"].is_object() && munged["resources"]["requests"].is_object() {
-            munged["resources"]["requests"]["storage"] = dig(before, &["resources", "requests", "storage"]).clone();
+        for path in [
+            &["volumeAttributesClassName"][..],
+            &["resources", "requests", "storage"],
+        ] {
+            put(&mut munged, path, dig(before, path).clone());
         }
     }
     if !same(&munged, before) {

@@ -3,7 +3,10 @@
 use moorline_machinery::field::FieldError;
 use serde_json::{Map, Value};
 
-use super::super::at::{At, Errors, dig, is_empty, same};
+use super::super::{
+    super::states::quality_of_service,
+    at::{At, Errors, dig, is_empty, items_mut, put, same},
+};
 
 const FORBIDDEN: &str = "pod updates may not change fields other than `spec.containers[*].image`,\
                          `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions \
@@ -100,16 +103,20 @@ fn scheduling_gates(gates: &At<'_>, old: &Value, errors: &mut Errors) {
 fn the_rest(spec: &At<'_>, old: &Value, errors: &mut Errors) {
     let mut munged = spec.value.clone();
     for list in ["containers", "initContainers"] {
-        for (position, container) in munged[list].as_array_mut().into_iter().flatten().enumerate() {
-            container["image"] = old[list][position]["image"].clone();
+        for (position, container) in items_mut(&mut munged, list).enumerate() {
+            put(container, &["image"], old[list][position]["image"].clone());
         }
     }
     for name in ["activeDeadlineSeconds", "tolerations", "schedulingGates"] {
-        munged[name] = old[name].clone();
+        put(&mut munged, &[name], old[name].clone());
     }
     let grace = |spec: &Value| spec["terminationGracePeriodSeconds"].as_i64();
     if grace(old).is_some_and(|seconds| seconds < 0) && grace(&munged) == Some(1) {
-        munged["terminationGracePeriodSeconds"] = old["terminationGracePeriodSeconds"].clone();
+        put(
+            &mut munged,
+            &["terminationGracePeriodSeconds"],
+            old["terminationGracePeriodSeconds"].clone(),
+        );
     }
     if has_gates(old) {
         narrowed_node_selector(spec, &mut munged, old, errors);
@@ -137,20 +144,23 @@ fn narrowed_node_selector(spec: &At<'_>, munged: &mut Value, old: &Value, errors
             "only additions to spec.nodeSelector are allowed (no mutations or deletions)",
         );
     }
-    munged["nodeSelector"] = old["nodeSelector"].clone();
+    put(munged, &["nodeSelector"], old["nodeSelector"].clone());
     let node = |spec: &Value| dig(spec, &["affinity", "nodeAffinity"]).clone();
     if is_empty(&node(old)) && !is_empty(&node(munged)) {
-        let affinity = munged["affinity"].as_object_mut().map(|affinity| {
-            affinity.remove("nodeAffinity");
-            affinity.is_empty() && is_empty(&old["affinity"])
-        });
+        let affinity = munged
+            .get_mut("affinity")
+            .and_then(Value::as_object_mut)
+            .map(|affinity| {
+                affinity.remove("nodeAffinity");
+                affinity.is_empty() && is_empty(&old["affinity"])
+            });
         if affinity == Some(true) {
-            munged["affinity"] = old["affinity"].clone();
+            put(munged, &["affinity"], old["affinity"].clone());
         }
     }
 }
 
-/// A write of `pods/ephemeralcontainers`: such containers can be added, and nothing else.
+/// A write of `pods/ephemeralcontainers`: such containers can be added. All else was put back before.
 pub(in super::super) fn ephemeral_containers(new: &At<'_>, old: &Value, errors: &mut Errors) {
     let spec = new.at("spec");
     let list = spec.at("ephemeralContainers");
@@ -178,71 +188,78 @@ pub(in super::super) fn ephemeral_containers(new: &At<'_>, old: &Value, errors: 
             Some(_) => {}
         }
     }
-    let mut rest = spec.value.clone();
-    if let Some(fields) = rest.as_object_mut() {
-        match dig(old, &["spec"]).get("ephemeralContainers") {
-            Some(list) => drop(fields.insert("ephemeralContainers".to_owned(), list.clone())),
-            None => drop(fields.remove("ephemeralContainers")),
-        }
-    }
-    if !same(&rest, dig(old, &["spec"])) {
-        spec.forbidden(
-            errors,
-            "pod updates may not change fields other than ephemeral containers",
-        );
-    }
 }
 
 fn quoted(name: &str) -> String {
     moorline_machinery::field::quote(name)
 }
 
-/// A write of `pods/resize`: what containers ask for may change, and how they are resized; nothing else.
+/// A write of `pods/resize`: how much processor time and memory containers ask for may change; nothing else.
 pub(in super::super) fn resize(new: &At<'_>, old: &Value, errors: &mut Errors) {
     let spec = new.at("spec");
     let old_spec = dig(old, &["spec"]);
-    if old.get("status").is_some_and(|status| status["qosClass"].is_string()) {
-        let before = super::super::super::states::quality_of_service(old_spec);
-        let after = super::super::super::states::quality_of_service(spec.value);
-        if before != after {
-            spec.invalid_as(errors, after, "Pod QOS Class may not change as a result of resizing");
-        }
+    let before = quality_of_service(old_spec);
+    if before != quality_of_service(spec.value) {
+        spec.invalid_as(errors, before, "Pod QOS Class may not change as a result of resizing");
     }
-    for list in ["containers", "initContainers"] {
+    let mut munged = spec.value.clone();
+    for list in CONTAINERS {
         let containers = spec.at(list);
         let former = dig(old_spec, &[list]).as_array().cloned().unwrap_or_default();
         if containers.len() != former.len() {
-            spec.forbidden(errors, "containers may not be added or removed on resize");
+            containers.forbidden(errors, "containers may not be added or removed on resize");
             return;
         }
+        let mut position = 0;
         containers.each(|container| {
-            let before = former.iter().find(|before| before["name"] == container.value["name"]);
-            if let Some(before) = before {
-                only_processor_and_memory(&container.at("resources"), &before["resources"], errors);
+            let former = &former[position]["resources"];
+            removed(&container.at("resources"), former, errors);
+            if let Some(container) = items_mut(&mut munged, list).nth(position) {
+                resizable(container, former);
             }
+            position += 1;
         });
     }
-    let mut munged = spec.value.clone();
-    for list in ["containers", "initContainers"] {
-        for (position, container) in munged[list].as_array_mut().into_iter().flatten().enumerate() {
-            for name in ["resources", "resizePolicy"] {
-                container[name] = old_spec[list][position][name].clone();
-            }
-        }
-    }
-    munged["resources"] = old_spec["resources"].clone();
-    if !same(&munged, old_spec) {
+    resizable(&mut munged, &old_spec["resources"]);
+    if errors.is_empty() && !same(&munged, old_spec) {
         spec.forbidden(errors, "only cpu and memory resources are mutable");
     }
 }
 
-fn only_processor_and_memory(resources: &At<'_>, old: &Value, errors: &mut Errors) {
+const CONTAINERS: [&str; 2] = ["containers", "initContainers"];
+
+fn removed(resources: &At<'_>, old: &Value, errors: &mut Errors) {
     for which in ["limits", "requests"] {
         let list = resources.at(which);
+        let gone = |name: &&String| list.value.get(name.as_str()).is_none();
         let before = old[which].as_object().cloned().unwrap_or_default();
-        let now: Map<String, Value> = list.value.as_object().cloned().unwrap_or_default();
-        for name in before.keys().filter(|name| !now.contains_key(*name)) {
-            list.forbidden(errors, format!("{name} {which} cannot be removed"));
+        if before.keys().filter(|name| is_resizable(name)).any(|name| gone(&name)) {
+            list.forbidden(errors, format!("resource {which} cannot be removed"));
+        }
+    }
+}
+
+fn is_resizable(resource: &str) -> bool {
+    matches!(resource, "cpu" | "memory")
+}
+
+/// Puts the old amounts of what may be resized in place of the new ones.
+fn resizable(holder: &mut Value, old: &Value) {
+    for which in ["limits", "requests"] {
+        for name in ["cpu", "memory"] {
+            let former = dig(old, &[which, name]).clone();
+            let Some(resources) = holder.get_mut("resources").and_then(Value::as_object_mut) else {
+                return;
+            };
+            if former.is_null() {
+                resources
+                    .get_mut(which)
+                    .and_then(Value::as_object_mut)
+                    .map(|list| list.remove(name));
+            } else {
+                let list = resources.entry(which).or_insert_with(|| Value::Object(Map::new()));
+                put(list, &[name], former);
+            }
         }
     }
 }

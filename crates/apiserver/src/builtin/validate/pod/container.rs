@@ -155,14 +155,16 @@ fn restart_rules(container: &At<'_>, errors: &mut Errors) {
 }
 
 /// What only a container that starts with its pod may have.
-const NOT_IN_EPHEMERAL: [&str; 7] = [
+const NOT_IN_EPHEMERAL: [&str; 9] = [
     "ports",
+    "resources",
+    "resizePolicy",
+    "restartPolicy",
+    "restartPolicyRules",
     "livenessProbe",
     "readinessProbe",
     "startupProbe",
     "lifecycle",
-    "resources",
-    "resizePolicy",
 ];
 
 fn ephemeral(
@@ -187,7 +189,9 @@ fn ephemeral(
         }
         for name in NOT_IN_EPHEMERAL {
             let part = container.at(name);
-            if part.is_set() && !part.is_empty() {
+            // A lifecycle and probes count even when there is nothing in them; the rest is always written.
+            let counts_when_empty = name == "lifecycle" || name.ends_with("Probe");
+            if part.is_set() && (counts_when_empty || !part.is_empty()) {
                 part.forbidden(errors, "cannot be set for an Ephemeral Container");
             }
         }
