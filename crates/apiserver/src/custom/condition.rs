@@ -52,7 +52,9 @@ impl Condition {
         if !conditions.is_array() {
             *conditions = json!([]);
         }
-        let Some(conditions) = conditions.as_array_mut() else { return };
+        let Some(conditions) = conditions.as_array_mut() else {
+            return;
+        };
         let since = conditions
             .iter()
             .find(|condition| condition["type"] == self.name && condition["status"] == status)
@@ -102,7 +104,10 @@ mod tests {
             }])
         );
         Condition::new(ESTABLISHED, true, "InitialNamesAccepted", "").set(&mut definition, at(9));
-        assert_eq!(definition["status"]["conditions"][0]["lastTransitionTime"], "1970-01-01T00:00:09Z");
+        assert_eq!(
+            definition["status"]["conditions"][0]["lastTransitionTime"],
+            "1970-01-01T00:00:09Z"
+        );
         assert!(holds(&definition, ESTABLISHED));
         assert!(!holds(&definition, TERMINATING));
     }

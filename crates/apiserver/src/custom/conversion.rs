@@ -89,7 +89,12 @@ impl WebhookConverter {
             "v1beta1" => Some(ReviewVersion::V1Beta1),
             _ => None,
         });
-        Self { client, world, hook: Hook::read(&webhook["clientConfig"]), review }
+        Self {
+            client,
+            world,
+            hook: Hook::read(&webhook["clientConfig"]),
+            review,
+        }
     }
 
     async fn review(&self, objects: Vec<Value>, desired: &GroupVersion) -> Result<Vec<Value>, ConversionError> {
@@ -162,7 +167,11 @@ pub(crate) fn check(
 ) -> Result<Vec<Value>, ApiError> {
     let refuse = |why: fmt::Arguments<'_>| ApiError::unknown(format!("conversion webhook for {kind} returned {why}"));
     if converted.len() != originals.len() {
-        return Err(refuse(format_args!("{} objects, expected {}", converted.len(), originals.len())));
+        return Err(refuse(format_args!(
+            "{} objects, expected {}",
+            converted.len(),
+            originals.len()
+        )));
     }
     let mut checked = Vec::with_capacity(converted.len());
     for (index, (original, mut object)) in originals.iter().zip(converted).enumerate() {
@@ -170,12 +179,20 @@ pub(crate) fn check(
         if let Err(why) = check_type(original, &object, desired) {
             return Err(refuse(format_args!("invalid {word} at index {index}: {why}")));
         }
-        let place = if single { String::new() } else { format!(" at index {index}") };
+        let place = if single {
+            String::new()
+        } else {
+            format!(" at index {index}")
+        };
         if let Err(why) = check_identity(original, &object) {
             return Err(refuse(format_args!("invalid {word}{place}: {why}")));
         }
         if let Err(why) = restore_metadata(original, &mut object) {
-            let place = if single { String::new() } else { format!(" in object at index {index}") };
+            let place = if single {
+                String::new()
+            } else {
+                format!(" in object at index {index}")
+            };
             return Err(refuse(format_args!("invalid metadata{place}: {why}")));
         }
         checked.push(object);
@@ -215,7 +232,12 @@ fn restore_metadata(original: &Value, object: &mut Value) -> Result<(), String> 
     let given = match object.get_mut("metadata") {
         None => return Err("missing metadata in converted object".to_owned()),
         Some(metadata) if metadata.is_object() => metadata.take(),
-        Some(other) => return Err(format!("invalid metadata of type {} in converted object", go_type(other))),
+        Some(other) => {
+            return Err(format!(
+                "invalid metadata of type {} in converted object",
+                go_type(other)
+            ));
+        }
     };
     let mut restored = original["metadata"].as_object().cloned().unwrap_or_default();
     for name in ["labels", "annotations"] {
@@ -228,7 +250,12 @@ fn restore_metadata(original: &Value, object: &mut Value) -> Result<(), String> 
                     check_entries(name, entries)?;
                 }
             }
-            other => return Err(format!("invalid metadata.{name} of type {} in converted object", go_type(other))),
+            other => {
+                return Err(format!(
+                    "invalid metadata.{name} of type {} in converted object",
+                    go_type(other)
+                ));
+            }
         }
     }
     object["metadata"] = restored.into();
@@ -249,7 +276,11 @@ fn check_entries(name: &str, entries: &Map<String, Value>) -> Result<(), String>
     let mut probe = json!({ "metadata": { "name": "n" } });
     probe["metadata"][name] = entries.clone().into();
     let errors = meta::validate(&probe, Scope::Cluster, NameRule::DnsSubdomain);
-    if errors.is_empty() { Ok(()) } else { Err(field::aggregate(&errors)) }
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(field::aggregate(&errors))
+    }
 }
 
 #[cfg(test)]
@@ -298,12 +329,24 @@ mod tests {
                 |object| object["kind"] = "Other".into(),
                 "invalid object at index 0: invalid kind (expected Database, received Other)",
             ),
-            (|object| object["metadata"]["name"] = "e".into(), "invalid object: must have the same name: d != e"),
-            (|object| object["metadata"]["uid"] = "w".into(), "invalid object: must have the same UID: u != w"),
-            (|object| object["metadata"]["labels"] = json!(["a"]), "invalid metadata: invalid metadata.labels of type \
-                []interface {} in converted object"),
-            (|object| object["metadata"]["labels"] = json!({ "a": 1 }), "invalid metadata: metadata.labels[a] must be a \
-                string, but is int64 in converted object"),
+            (
+                |object| object["metadata"]["name"] = "e".into(),
+                "invalid object: must have the same name: d != e",
+            ),
+            (
+                |object| object["metadata"]["uid"] = "w".into(),
+                "invalid object: must have the same UID: u != w",
+            ),
+            (
+                |object| object["metadata"]["labels"] = json!(["a"]),
+                "invalid metadata: invalid metadata.labels of type \
+                []interface {} in converted object",
+            ),
+            (
+                |object| object["metadata"]["labels"] = json!({ "a": 1 }),
+                "invalid metadata: metadata.labels[a] must be a \
+                string, but is int64 in converted object",
+            ),
             (
                 |object| object["metadata"]["labels"] = json!({ "a/b/c": "d" }),
                 "invalid metadata: metadata.labels: Invalid value: \"a/b/c\"",
@@ -334,9 +377,18 @@ mod tests {
                  Kind=ConversionReview",
             ),
             (|answer| answer["response"] = Value::Null, "no response provided"),
-            (|answer| answer["response"]["uid"] = "v".into(), "expected response.uid=\"u\", got \"v\""),
-            (|answer| answer["response"]["result"] = json!({ "status": "Failure", "message": "no" }), "no"),
-            (|answer| answer["response"]["result"] = json!({}), "response.result.status was '', not 'Success'"),
+            (
+                |answer| answer["response"]["uid"] = "v".into(),
+                "expected response.uid=\"u\", got \"v\"",
+            ),
+            (
+                |answer| answer["response"]["result"] = json!({ "status": "Failure", "message": "no" }),
+                "no",
+            ),
+            (
+                |answer| answer["response"]["result"] = json!({}),
+                "response.result.status was '', not 'Success'",
+            ),
         ] {
             assert_eq!(answer(change).unwrap_err(), expected);
         }

@@ -165,14 +165,17 @@ impl Family {
     pub(crate) async fn to_version(&self, mut objects: Vec<Value>, to: &Version) -> Result<Vec<Value>, ApiError> {
         let converter = match &self.conversion {
             Conversion::TypeOnly => {
-                objects.iter_mut().for_each(|object| object["apiVersion"] = (&*to.api_version).into());
+                objects
+                    .iter_mut()
+                    .for_each(|object| object["apiVersion"] = (&*to.api_version).into());
                 return Ok(objects);
             }
             Conversion::Through(converter) => converter,
         };
         let desired = GroupVersion::new(Arc::clone(&self.group), Arc::clone(&to.name));
-        let others: Vec<usize> =
-            (0..objects.len()).filter(|index| objects[*index]["apiVersion"] != *to.api_version).collect();
+        let others: Vec<usize> = (0..objects.len())
+            .filter(|index| objects[*index]["apiVersion"] != *to.api_version)
+            .collect();
         if others.is_empty() {
             return Ok(objects);
         }
@@ -182,7 +185,11 @@ impl Family {
                 Arc::clone(&self.of_object(only).name),
                 Arc::clone(&self.kind),
             ),
-            _ => GroupVersionKind::new(Arc::clone(&self.group), Arc::clone(&to.name), format!("{}List", self.kind)),
+            _ => GroupVersionKind::new(
+                Arc::clone(&self.group),
+                Arc::clone(&to.name),
+                format!("{}List", self.kind),
+            ),
         };
         for index in &others {
             let from = objects[*index]["apiVersion"].as_str().unwrap_or_default();
@@ -206,7 +213,9 @@ impl Family {
     /// The version that an object says it is of; what does not say is of the storage version.
     fn of_object(&self, object: &Value) -> &Version {
         let named = object["apiVersion"].as_str().and_then(split_api_version);
-        named.and_then(|(_, version)| self.version(version)).unwrap_or_else(|| self.storage())
+        named
+            .and_then(|(_, version)| self.version(version))
+            .unwrap_or_else(|| self.storage())
     }
 }
 
@@ -228,7 +237,11 @@ mod tests {
     impl Converter for Renaming {
         fn convert<'c>(&'c self, mut objects: Vec<Value>, desired: &'c GroupVersion) -> Converting<'c> {
             self.calls.lock().unwrap().push(objects.len());
-            let (from, to) = if &*desired.version == "v2" { ("host", "address") } else { ("address", "host") };
+            let (from, to) = if &*desired.version == "v2" {
+                ("host", "address")
+            } else {
+                ("address", "host")
+            };
             for object in &mut objects {
                 object["apiVersion"] = desired.to_string().into();
                 if let Some(spec) = object["spec"].as_object_mut()
@@ -308,7 +321,10 @@ mod tests {
     #[tokio::test]
     async fn without_a_webhook_only_the_type_changes_and_unknown_fields_go() {
         let family = family(Conversion::TypeOnly);
-        let stored = family.store(object("v2", json!({ "address": "a", "port": 2 }))).await.unwrap();
+        let stored = family
+            .store(object("v2", json!({ "address": "a", "port": 2 })))
+            .await
+            .unwrap();
         assert_eq!(stored, object("v1", json!({ "port": 2 })));
         let served = family.serve(vec![stored], family.version("v2").unwrap()).await.unwrap();
         assert_eq!(served, [object("v2", json!({ "port": 2 }))]);
@@ -317,7 +333,9 @@ mod tests {
     #[tokio::test]
     async fn a_failed_conversion_names_the_kind_that_it_failed_for() {
         let family = family(Conversion::Through(Arc::new(Broken)));
-        let served = family.serve(vec![object("v1", json!({}))], family.version("v2").unwrap()).await;
+        let served = family
+            .serve(vec![object("v1", json!({}))], family.version("v2").unwrap())
+            .await;
         let said = "conversion webhook for example.com/v1, Kind=Database failed: no";
         assert_eq!(served.unwrap_err().to_string(), said);
     }

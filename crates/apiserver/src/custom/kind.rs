@@ -5,6 +5,7 @@ use std::sync::Arc;
 use moorline_machinery::{
     field::{ErrorKind, FieldError, Path},
     meta::{Generation, UnversionedUpdate},
+    selector::FieldSelector,
     status::ApiError,
 };
 use moorline_store::{Record, Revision, Value as StoredValue};
@@ -102,7 +103,9 @@ impl CustomKind {
     }
 
     fn this(&self) -> &Version {
-        self.family.version(&self.version).expect("a kind is made for a version that its family has")
+        self.family
+            .version(&self.version)
+            .expect("a kind is made for a version that its family has")
     }
 
     /// An object as it is stored, under the version that it is stored in.
@@ -134,12 +137,20 @@ impl CustomKind {
 
     fn check_scale(&self, object: &Value, errors: &mut Vec<FieldError>) {
         let Some(scale) = &self.scale else { return };
-        for (path, pointer) in [(&scale.spec_path, &scale.pointers.spec), (&scale.status_path, &scale.pointers.status)]
-        {
+        for (path, pointer) in [
+            (&scale.spec_path, &scale.pointers.spec),
+            (&scale.status_path, &scale.pointers.status),
+        ] {
             let found = object.pointer(pointer).filter(|value| !value.is_null());
             let Some(number) = found else { continue };
             let (shown, detail) = match number.as_i64() {
-                None => (0, format!("{path} accessor error: {number} is of the type {}, expected int64", go_type(number))),
+                None => (
+                    0,
+                    format!(
+                        "{path} accessor error: {number} is of the type {}, expected int64",
+                        go_type(number)
+                    ),
+                ),
                 Some(number) if number < 0 => (number, "should be a non-negative integer".to_owned()),
                 Some(number) if number > i64::from(i32::MAX) => {
                     (number, format!("should be less than or equal to {}", i32::MAX))
@@ -149,9 +160,14 @@ impl CustomKind {
             errors.push(FieldError::invalid(&Path::root(path), shown, detail));
         }
         if let (Some(path), Some(pointer)) = (&scale.selector_path, &scale.pointers.selector)
-            && let Some(other) = object.pointer(pointer).filter(|value| !value.is_string() && !value.is_null())
+            && let Some(other) = object
+                .pointer(pointer)
+                .filter(|value| !value.is_string() && !value.is_null())
         {
-            let detail = format!("{path} accessor error: {other} is of the type {}, expected string", go_type(other));
+            let detail = format!(
+                "{path} accessor error: {other} is of the type {}, expected string",
+                go_type(other)
+            );
             errors.push(FieldError::invalid(&Path::root(path), "", detail));
         }
     }
@@ -254,7 +270,9 @@ impl Strategy for CustomKind {
 pub(crate) async fn to_stored(resource: &ResourceType, object: &Value) -> Result<StoredValue, ApiError> {
     match resource.strategy.as_custom() {
         None => Ok(wire::to_stored(object)),
-        Some(custom) => Ok(wire::to_stored_with_version(&custom.family.store(object.clone()).await?)),
+        Some(custom) => Ok(wire::to_stored_with_version(
+            &custom.family.store(object.clone()).await?,
+        )),
     }
 }
 
@@ -286,6 +304,158 @@ pub(crate) fn served_now(resource: &ResourceType, record: &Record) -> Value {
                 resource.strategy.on_read(&mut object);
             }
             object
+        }
+    }
+}
+
+/// Whether a stored object has the fields that are asked for, as a resource serves it. What a webhook would have to
+/// convert is judged as it is stored.
+pub(crate) fn matches_fields(resource: &ResourceType, record: &Record, fields: &FieldSelector) -> bool {
+    let object = served_now(resource, record);
+    let strategy = &resource.strategy;
+    let names = strategy.selectable_field_names().iter();
+    let values: Vec<(&str, String)> = names
+        .map(|name| (&**name, strategy.selectable_field(&object, name)))
+        .collect();
+    fields.matches_with(|field| match field {
+        "metadata.name" => Some(record.key().name()),
+        "metadata.namespace" => Some(record.key().namespace()),
+        field => values
+            .iter()
+            .find(|(name, _)| *name == field)
+            .map(|(_, value)| value.as_str()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use moorline_store::{Attributes, Key, Options, Store};
+    use serde_json::json;
+
+    use super::*;
+    use crate::custom::{
+        conversion::Conversion,
+        kinds::{resources, storage},
+    };
+
+    fn resource(change: impl FnOnce(&mut Value)) -> Arc<ResourceType> {
+        let mut definition = json!({
+            "spec": { "group": "example.com", "scope": "Namespaced", "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "schema": { "openAPIV3Schema": { "type": "object", "properties": {
+                    "spec": { "type": "object", "properties": {
+                        "engine": { "type": "string", "enum": ["postgres", "mysql"], "default": "postgres" },
+                        "replicas": {
+                            "type": "integer",
+                            "x-kubernetes-validations": [{ "rule": "self >= oldSelf", "message": "only up" }],
+                        },
+                    }},
+                }}},
+                "subresources": { "status": {}, "scale": {
+                    "specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas",
+                }},
+                "selectableFields": [{ "jsonPath": ".spec.engine" }, { "jsonPath": ".spec.replicas" }],
+                "additionalPrinterColumns": [{ "name": "Engine", "type": "string", "jsonPath": ".spec.engine" }],
+            }]},
+            "status": { "acceptedNames": {
+                "plural": "databases", "singular": "database", "kind": "Database", "listKind": "DatabaseList",
+            }},
+        });
+        change(&mut definition["spec"]["versions"][0]);
+        let family = Family::of(&definition, "Database", Conversion::TypeOnly, Revision::new(1)).unwrap();
+        resources(&definition, &Arc::new(family), Life::Open).remove(0)
+    }
+
+    fn object(spec: Value) -> Value {
+        json!({ "apiVersion": "example.com/v1", "kind": "Database", "metadata": { "name": "d" }, "spec": spec })
+    }
+
+    fn said(errors: &[FieldError]) -> Vec<String> {
+        errors.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn rules_wait_until_the_object_has_the_shape_that_they_rely_on() {
+        let strategy = &resource(|_| {}).strategy;
+        assert_eq!(
+            said(&strategy.validate(&object(json!({ "engine": "oracle" })))),
+            [
+                "spec.engine: Unsupported value: \"oracle\": supported values: \"postgres\", \"mysql\"",
+                "<nil>: Invalid value: null: some validation rules were not checked because the object was invalid; \
+                 correct the existing errors to complete validation",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_change_is_held_against_rules_about_what_was_before() {
+        let strategy = &resource(|_| {}).strategy;
+        let (two, three) = (object(json!({ "replicas": 2 })), object(json!({ "replicas": 3 })));
+        assert_eq!(strategy.validate_update(&three, &two), Vec::new());
+        assert_eq!(
+            said(&strategy.validate_update(&two, &three)),
+            ["spec.replicas: Invalid value: 2: only up"]
+        );
+    }
+
+    #[test]
+    fn a_scale_is_a_small_number() {
+        let strategy = &resource(|_| {}).strategy;
+        assert_eq!(
+            said(&strategy.validate(&object(json!({ "replicas": -1 })))),
+            [".spec.replicas: Invalid value: -1: should be a non-negative integer"]
+        );
+        assert_eq!(
+            said(&strategy.validate(&object(json!({ "replicas": 1_i64 << 40 })))),
+            [".spec.replicas: Invalid value: 1099511627776: should be less than or equal to 2147483647"]
+        );
+    }
+
+    #[test]
+    fn what_raises_the_generation_depends_on_who_writes_the_status() {
+        let with_status = resource(|_| {});
+        assert_eq!(with_status.strategy.generation(), Generation::ButStatus);
+        assert_eq!(with_status.subresources.len(), 2);
+        let without = resource(|version| version["subresources"] = Value::Null);
+        assert_eq!(without.strategy.generation(), Generation::ButMetadata);
+        assert!(without.subresources.is_empty() && without.strategy.scale().is_none());
+    }
+
+    #[test]
+    fn a_deprecated_version_names_a_better_one() {
+        let warning = |change: fn(&mut Value)| resource(change).strategy.deprecation().map(str::to_owned);
+        assert_eq!(warning(|_| {}), None);
+        assert_eq!(
+            warning(|version| version["deprecated"] = true.into()).as_deref(),
+            Some("example.com/v1 Database is deprecated")
+        );
+        let own = warning(|version| {
+            version["deprecated"] = true.into();
+            version["deprecationWarning"] = "gone soon".into();
+        });
+        assert_eq!(own.as_deref(), Some("gone soon"));
+    }
+
+    #[tokio::test]
+    async fn objects_are_stored_with_their_version_and_selected_by_their_fields() {
+        let resource = resource(|_| {});
+        let store = Store::memory(Options::default(), |_: &Key, _: &[u8]| Attributes::default());
+        let key = Key::new(&storage("example.com", "databases"), "n", "d");
+        let value = to_stored(&resource, &object(json!({ "replicas": 2, "unknown": 1 })))
+            .await
+            .unwrap();
+        let record = store.create(key, value).wait().unwrap().into_record();
+        assert_eq!(wire::stored_version(record.value()), Some("example.com/v1"));
+        let served = served(&resource, std::slice::from_ref(&record)).await.unwrap();
+        assert_eq!(served[0]["spec"], json!({ "replicas": 2, "engine": "postgres" }));
+        for (selector, matches) in [
+            ("spec.engine=postgres", true),
+            ("spec.engine=postgres,spec.replicas=2", true),
+            ("spec.replicas!=2", false),
+            ("metadata.name=d,spec.engine=mysql", false),
+        ] {
+            let selector: FieldSelector = selector.parse().unwrap();
+            assert_eq!(matches_fields(&resource, &record, &selector), matches, "{selector:?}");
         }
     }
 }

@@ -35,14 +35,23 @@ pub(crate) fn crd_of(core: &Core, gvr: &GroupVersionResource) -> Option<Value> {
     let record = core.store.get(&Key::new(&definitions.storage, "", name))?;
     let definition = wire::from_stored(record.value(), &definitions.gvk.api_version(), &definitions.gvk.kind);
     let versions = definition["spec"]["versions"].as_array()?;
-    versions.iter().any(|version| version["name"] == *gvr.version).then_some(definition)
+    versions
+        .iter()
+        .any(|version| version["name"] == *gvr.version)
+        .then_some(definition)
 }
 
 /// What a definition makes the server serve, under the names that were accepted.
 pub(super) fn resources(definition: &Value, family: &Arc<Family>, life: Life) -> Vec<Arc<ResourceType>> {
-    let versions = definition["spec"]["versions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let versions = definition["spec"]["versions"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
     let served = versions.iter().filter(|version| version["served"] == true);
-    served.filter_map(|version| resource(definition, version, family, life)).map(Arc::new).collect()
+    served
+        .filter_map(|version| resource(definition, version, family, life))
+        .map(Arc::new)
+        .collect()
 }
 
 fn resource(definition: &Value, version: &Value, family: &Arc<Family>, life: Life) -> Option<ResourceType> {
@@ -95,7 +104,11 @@ fn resource(definition: &Value, version: &Value, family: &Arc<Family>, life: Lif
         strategy: Arc::new(strategy),
         schema: LazySchema::new(move || {
             let (family, name) = &lazy;
-            family.version(name).expect("the resource was made from this version").schema().clone()
+            family
+                .version(name)
+                .expect("the resource was made from this version")
+                .schema()
+                .clone()
         }),
     })
 }
@@ -119,17 +132,29 @@ fn subresources(kind: &CustomKind, gvk: &GroupVersionKind) -> Vec<Subresource> {
 fn scale(scale: &Value) -> Option<CustomScale> {
     let spec_path = scale["specReplicasPath"].as_str()?.to_owned();
     let status_path = scale["statusReplicasPath"].as_str()?.to_owned();
-    let selector_path = scale["labelSelectorPath"].as_str().filter(|path| !path.is_empty()).map(str::to_owned);
+    let selector_path = scale["labelSelectorPath"]
+        .as_str()
+        .filter(|path| !path.is_empty())
+        .map(str::to_owned);
     let pointers = ScalePaths {
         spec: pointer(&spec_path),
         status: pointer(&status_path),
         selector: selector_path.as_deref().map(pointer),
     };
-    Some(CustomScale { pointers, spec_path, status_path, selector_path })
+    Some(CustomScale {
+        pointers,
+        spec_path,
+        status_path,
+        selector_path,
+    })
 }
 
 fn selectable(fields: &Value) -> Vec<SelectableField> {
-    let paths = fields.as_array().into_iter().flatten().filter_map(|field| field["jsonPath"].as_str());
+    let paths = fields
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|field| field["jsonPath"].as_str());
     let field = |path: &str| SelectableField {
         name: path.strip_prefix('.').unwrap_or(path).into(),
         pointer: pointer(path),
@@ -155,7 +180,9 @@ fn columns(columns: &Value) -> Vec<PrinterColumn> {
 /// A path such as `.spec.replicas` as a JSON pointer.
 fn pointer(path: &str) -> String {
     let names = path.strip_prefix('.').unwrap_or(path).split('.');
-    names.map(|name| format!("/{}", name.replace('~', "~0").replace('/', "~1"))).collect()
+    names
+        .map(|name| format!("/{}", name.replace('~', "~0").replace('/', "~1")))
+        .collect()
 }
 
 /// What users of a deprecated version are told: what its author says, or which version to use instead.
@@ -180,5 +207,11 @@ fn deprecation(spec: &Value, version: &Value, gvk: &GroupVersionKind) -> Option<
 }
 
 fn texts(texts: &Value) -> Vec<Arc<str>> {
-    texts.as_array().into_iter().flatten().filter_map(Value::as_str).map(Into::into).collect()
+    texts
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .map(Into::into)
+        .collect()
 }

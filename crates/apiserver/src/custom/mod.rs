@@ -25,7 +25,7 @@ mod kinds;
 pub(crate) mod webhook_client;
 
 pub use kind::{CustomKind, PrinterColumn};
-pub(crate) use kind::{served, served_now, to_stored};
+pub(crate) use kind::{matches_fields, served, served_now, to_stored};
 pub(crate) use kinds::crd_of;
 
 use serde_json::Value;

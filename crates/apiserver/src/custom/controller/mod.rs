@@ -26,7 +26,7 @@ use moorline_machinery::{
     meta, time,
 };
 use moorline_store::{
-    Committed, Event, Key, Pending, Record, Resource, Revision, Scope, Start, Watch, WatchError, WriteError,
+    Committed, Event, Key, Pending, Record, Resource, Revision, Scope, Start, Store, Watch, WatchError, WriteError,
 };
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -40,12 +40,18 @@ use super::{
     kinds,
     webhook_client::WebhookClient,
 };
-use crate::{core::Core, resource::ResourceType, wire};
+use crate::{
+    core::{Core, World},
+    resource::{Registry, ResourceType},
+    wire,
+};
 use naming::Taken;
 
 /// The controller of definitions.
 pub(crate) struct Controller {
-    core: Arc<Core>,
+    store: Store,
+    world: Arc<dyn World>,
+    served: Arc<dyn HasRegistry>,
     client: Arc<WebhookClient>,
     /// The resource that definitions are.
     definitions: Arc<ResourceType>,
@@ -60,6 +66,17 @@ pub(crate) struct Controller {
 
 /// After which time a write that the store refused is tried again.
 const RETRY: Duration = Duration::from_secs(1);
+
+/// Has a say in what is served.
+trait HasRegistry: Send + Sync {
+    fn registry(&self) -> &Registry;
+}
+
+impl HasRegistry for Core {
+    fn registry(&self) -> &Registry {
+        &self.registry
+    }
+}
 
 /// What is remembered of a definition.
 struct Known {
@@ -103,23 +120,36 @@ pub(crate) enum StartError {
 impl Controller {
     /// Serves all definitions that are stored. Blocks until that is done; [`run`](Self::run) goes on from there.
     pub(crate) fn start(core: Arc<Core>, client: Arc<WebhookClient>) -> Result<Self, StartError> {
-        let definitions = core.registry.find(&kinds::definitions()).ok_or(StartError::NoDefinitions)?;
+        Self::begin(core.store.clone(), Arc::clone(&core.world), core, client)
+    }
+
+    fn begin(
+        store: Store,
+        world: Arc<dyn World>,
+        served: Arc<dyn HasRegistry>,
+        client: Arc<WebhookClient>,
+    ) -> Result<Self, StartError> {
+        let definitions = served
+            .registry()
+            .find(&kinds::definitions())
+            .ok_or(StartError::NoDefinitions)?;
         let scope = Scope::Resource(definitions.storage.clone());
-        let mut watch = core.store.watch(scope, Start::Initial)?;
+        let mut watch = store.watch(scope, Start::Initial)?;
         let mut records = Vec::new();
         while let Some(Ok(Event::Added { record, .. })) = watch.try_next() {
             records.push(record);
         }
-        let mut this =
-            Self {
-                core,
-                client,
-                definitions,
-                watch,
-                known: BTreeMap::new(),
-                closing: BTreeMap::new(),
-                refused: BTreeSet::new(),
-            };
+        let mut this = Self {
+            store,
+            world,
+            served,
+            client,
+            definitions,
+            watch,
+            known: BTreeMap::new(),
+            closing: BTreeMap::new(),
+            refused: BTreeSet::new(),
+        };
         // Names are first come, first served: all that were given are known before more are given out.
         let stored: Vec<(Arc<Record>, Value)> = records.into_iter().map(|record| this.read(record)).collect();
         for (record, definition) in &stored {
@@ -129,9 +159,12 @@ impl Controller {
         for (record, definition) in &stored {
             resources.extend(this.make(record, definition).unwrap_or_default());
         }
-        this.core.registry.change(|_| false, resources);
+        this.served.registry().change(|_| false, resources);
         stored.iter().for_each(|(record, _)| this.see_anew(record.key().name()));
-        let mut names: BTreeSet<String> = stored.iter().map(|(record, _)| record.key().name().to_owned()).collect();
+        let mut names: BTreeSet<String> = stored
+            .iter()
+            .map(|(record, _)| record.key().name().to_owned())
+            .collect();
         while let Some(name) = names.pop_first() {
             while let Some(writes) = this.decide(&name) {
                 let outcomes = writes.pending.into_iter().map(Pending::wait).collect();
@@ -164,7 +197,7 @@ impl Controller {
                         break;
                     }
                 }
-                if self.core.store.get(&self.key(&name)).is_none() {
+                if self.store.get(&self.key(&name)).is_none() {
                     names.extend(self.forget(&name));
                 }
             }
@@ -209,7 +242,10 @@ impl Controller {
     fn start_over(&mut self) -> BTreeSet<String> {
         let mut names: BTreeSet<String> = self.known.keys().cloned().collect();
         let scope = Scope::Resource(self.definitions.storage.clone());
-        let watch = self.core.store.watch(scope, Start::Initial).expect("only the past can be out of reach");
+        let watch = self
+            .store
+            .watch(scope, Start::Initial)
+            .expect("only the past can be out of reach");
         self.watch = watch;
         while let Some(Ok(Event::Added { record, .. })) = self.watch.try_next() {
             names.insert(record.key().name().to_owned());
@@ -220,9 +256,14 @@ impl Controller {
     /// Does about a definition what takes no write, and hands in the writes that it takes: the caller waits for them,
     /// tells [`wrote`](Self::wrote), and asks again. Nothing means that there is nothing to do until something changes.
     fn decide(&mut self, name: &str) -> Option<Writes> {
-        let record = self.core.store.get(&self.key(name))?;
+        let record = self.store.get(&self.key(name))?;
         let is_closing = self.closing.contains_key(name);
-        if self.known.get(name).is_some_and(|known| known.revision == record.mod_revision()) && !is_closing {
+        if self
+            .known
+            .get(name)
+            .is_some_and(|known| known.revision == record.mod_revision())
+            && !is_closing
+        {
             return None;
         }
         let (record, definition) = self.read(record);
@@ -231,7 +272,7 @@ impl Controller {
             self.serve(&record, &definition);
             return self.close(name, &record, &definition);
         }
-        let now = self.core.world.now();
+        let now = self.world.now();
         let mut next = definition.clone();
         let settled = naming::settle(&definition, &self.taken(&definition));
         next["status"]["acceptedNames"] = settled.names;
@@ -250,7 +291,7 @@ impl Controller {
     /// Hands in a new status of a definition.
     fn update(&self, record: &Record, old: &Value, mut new: Value) -> Writes {
         let gvk = &self.definitions.gvk;
-        let (api_version, now) = (gvk.api_version(), time::format(self.core.world.now()));
+        let (api_version, now) = (gvk.api_version(), time::format(self.world.now()));
         let empty = json!({ "apiVersion": api_version, "kind": &*gvk.kind, "metadata": {}, "spec": {}, "status": {} });
         let writer = Writer {
             manager: "kube-apiserver",
@@ -259,9 +300,22 @@ impl Controller {
             now: &now,
             reset: &FieldSet::default(),
         };
-        apply::update(Some(old), &mut new, &writer, &Kind { schema: self.definitions.schema.get(), empty: &empty });
-        let pending = self.core.store.update(record.key().clone(), wire::to_stored(&new), record.mod_revision());
-        Writes { of: Of::Definition, pending: vec![pending] }
+        apply::update(
+            Some(old),
+            &mut new,
+            &writer,
+            &Kind {
+                schema: self.definitions.schema.get(),
+                empty: &empty,
+            },
+        );
+        let pending = self
+            .store
+            .update(record.key().clone(), wire::to_stored(&new), record.mod_revision());
+        Writes {
+            of: Of::Definition,
+            pending: vec![pending],
+        }
     }
 
     /// Takes note of what became of writes, and of the definitions that this may concern.
@@ -273,13 +327,18 @@ impl Controller {
         concerned: &mut BTreeSet<String>,
     ) -> After {
         let serious = |error: &WriteError| !matches!(error, WriteError::Conflict { .. } | WriteError::NotFound { .. });
-        let failed = outcomes.iter().find_map(|outcome| outcome.as_ref().err().filter(|error| serious(error)));
+        let failed = outcomes
+            .iter()
+            .find_map(|outcome| outcome.as_ref().err().filter(|error| serious(error)));
         if let Some(error) = failed {
             tracing::warn!(definition = name, %error, "a custom resource definition was not brought up to date");
             self.refused.insert(name.to_owned());
             return After::Rest;
         }
-        let definition = outcomes.into_iter().find_map(Result::ok).filter(|_| of == Of::Definition);
+        let definition = outcomes
+            .into_iter()
+            .find_map(Result::ok)
+            .filter(|_| of == Of::Definition);
         if let Some(committed) = definition {
             let (record, definition) = self.read(committed.into_record());
             let before = self.known.get(name).map(|known| known.accepted.clone());
@@ -296,15 +355,26 @@ impl Controller {
     fn taken(&self, definition: &Value) -> Taken<'_> {
         let group = definition["spec"]["group"].as_str().unwrap_or_default();
         let mut taken = Taken::default();
-        self.known.values().filter(|known| known.group == group).for_each(|known| taken.add(&known.accepted));
+        self.known
+            .values()
+            .filter(|known| known.group == group)
+            .for_each(|known| taken.add(&known.accepted));
         taken
     }
 
     /// Other definitions of the group that wait for a name, which this one may have had.
     fn neighbours(&mut self, name: &str) -> Vec<String> {
-        let Some((_, group)) = name.split_once('.') else { return Vec::new() };
-        let others = self.known.iter().filter(|(other, known)| known.group == group && *other != name);
-        let waiting: Vec<String> = others.filter(|(_, known)| known.in_conflict).map(|(name, _)| name.clone()).collect();
+        let Some((_, group)) = name.split_once('.') else {
+            return Vec::new();
+        };
+        let others = self
+            .known
+            .iter()
+            .filter(|(other, known)| known.group == group && *other != name);
+        let waiting: Vec<String> = others
+            .filter(|(_, known)| known.in_conflict)
+            .map(|(name, _)| name.clone())
+            .collect();
         waiting.iter().for_each(|name| self.see_anew(name));
         waiting
     }
@@ -325,23 +395,34 @@ impl Controller {
     /// A definition is gone: its kind is served no more, and its names are free.
     fn forget(&mut self, name: &str) -> Vec<String> {
         self.closing.remove(name);
-        let Some(known) = self.known.remove(name) else { return Vec::new() };
+        let Some(known) = self.known.remove(name) else {
+            return Vec::new();
+        };
         if let Some(served) = known.served {
-            self.core.registry.change(|resource| is_custom_at(resource, &served.storage), Vec::new());
+            self.served
+                .registry()
+                .change(|resource| is_custom_at(resource, &served.storage), Vec::new());
         }
         self.neighbours(name)
     }
 
     /// Registers what a definition makes the server serve, if that has changed.
     fn serve(&mut self, record: &Record, definition: &Value) {
-        let before = self.known.get(record.key().name()).and_then(|known| known.served.as_ref());
+        let before = self
+            .known
+            .get(record.key().name())
+            .and_then(|known| known.served.as_ref());
         let before = before.map(|served| served.storage.clone());
         if let Some(resources) = self.make(record, definition) {
             let name = record.key().name();
-            let now = self.known.get(name).and_then(|known| known.served.as_ref()).map(|served| &served.storage);
+            let now = self
+                .known
+                .get(name)
+                .and_then(|known| known.served.as_ref())
+                .map(|served| &served.storage);
             let storages: Vec<&Resource> = before.iter().chain(now).collect();
             let old = |resource: &ResourceType| storages.iter().any(|storage| is_custom_at(resource, storage));
-            self.core.registry.change(old, resources);
+            self.served.registry().change(old, resources);
         }
     }
 
@@ -353,7 +434,7 @@ impl Controller {
         let named = [condition::NAMES_ACCEPTED, condition::ESTABLISHED];
         let accepted = named.iter().any(|name| condition::holds(definition, name));
         let known = self.known.get_mut(record.key().name())?;
-        if !accepted || overlaps_built_in(&self.core, group, plural) {
+        if !accepted || overlaps_built_in(self.served.registry(), group, plural) {
             return known.served.take().map(|_| Vec::new());
         }
         let life = match condition::holds(definition, condition::TERMINATING) {
@@ -361,19 +442,28 @@ impl Controller {
             false => Life::Open,
         };
         let of = meta::of(definition);
-        let made_from = MadeFrom { uid: of.uid().to_owned(), generation: of.generation(), names: names.clone() };
+        let made_from = MadeFrom {
+            uid: of.uid().to_owned(),
+            generation: of.generation(),
+            names: names.clone(),
+        };
         let family = match &known.served {
             Some(served) if served.made_from == made_from && served.life == life => return None,
             // Compiled schemas outlive the announcement that the definition goes.
             Some(served) if served.made_from == made_from => Arc::clone(&served.family),
             _ => {
-                let conversion = conversion(definition, &self.client, &self.core);
+                let conversion = conversion(definition, &self.client, &self.world);
                 let kind = names["kind"].as_str().unwrap_or_default();
                 Arc::new(Family::of(definition, kind, conversion, record.mod_revision())?)
             }
         };
         let resources = kinds::resources(definition, &family, life);
-        known.served = Some(Served { family, storage: kinds::storage(group, plural), made_from, life });
+        known.served = Some(Served {
+            family,
+            storage: kinds::storage(group, plural),
+            made_from,
+            life,
+        });
         Some(resources)
     }
 
@@ -429,8 +519,8 @@ fn is_custom_at(resource: &ResourceType, storage: &Resource) -> bool {
 }
 
 /// Whether a kind would have the place of a built-in one.
-fn overlaps_built_in(core: &Core, group: &str, plural: &str) -> bool {
-    let served = core.registry.served();
+fn overlaps_built_in(registry: &Registry, group: &str, plural: &str) -> bool {
+    let served = registry.served();
     served.all().any(|resource| {
         *resource.gvr.group == *group && *resource.gvr.resource == *plural && resource.strategy.as_custom().is_none()
     })
@@ -438,7 +528,9 @@ fn overlaps_built_in(core: &Core, group: &str, plural: &str) -> bool {
 
 /// A webhook that cannot be trusted keeps a kind from being served.
 fn established(definition: &Value, settled: Condition) -> Condition {
-    let bundle = definition.pointer("/spec/conversion/webhook/clientConfig/caBundle").and_then(Value::as_str);
+    let bundle = definition
+        .pointer("/spec/conversion/webhook/clientConfig/caBundle")
+        .and_then(Value::as_str);
     let broken = bundle.is_some_and(|bundle| definition::ca_bundle_fault(bundle).is_some());
     let was = condition::holds(definition, condition::ESTABLISHED);
     match broken && settled.holds && !was {
@@ -452,11 +544,11 @@ fn established(definition: &Value, settled: Condition) -> Condition {
     }
 }
 
-fn conversion(definition: &Value, client: &Arc<WebhookClient>, core: &Core) -> Conversion {
+fn conversion(definition: &Value, client: &Arc<WebhookClient>, world: &Arc<dyn World>) -> Conversion {
     let conversion = &definition["spec"]["conversion"];
     match conversion["strategy"].as_str() {
         Some("Webhook") => {
-            let converter = WebhookConverter::new(conversion, Arc::clone(client), Arc::clone(&core.world));
+            let converter = WebhookConverter::new(conversion, Arc::clone(client), Arc::clone(world));
             Conversion::Through(Arc::new(converter))
         }
         _ => Conversion::TypeOnly,

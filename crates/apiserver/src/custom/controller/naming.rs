@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use moorline_machinery::field::quote;
 use serde_json::{Map, Value, json};
 
-use super::super::condition::{ESTABLISHED, NAMES_ACCEPTED, Condition};
+use super::super::condition::{Condition, ESTABLISHED, NAMES_ACCEPTED};
 
 /// The names that definitions of a group have been given.
 #[derive(Default)]
@@ -17,9 +17,17 @@ pub(super) struct Taken<'d> {
 impl<'d> Taken<'d> {
     /// Adds the accepted names of a definition.
     pub(super) fn add(&mut self, names: &'d Value) {
-        self.resources.extend(["plural", "singular"].iter().filter_map(|key| names[*key].as_str()));
-        self.resources.extend(names["shortNames"].as_array().into_iter().flatten().filter_map(Value::as_str));
-        self.kinds.extend(["kind", "listKind"].iter().filter_map(|key| names[*key].as_str()));
+        self.resources
+            .extend(["plural", "singular"].iter().filter_map(|key| names[*key].as_str()));
+        self.resources.extend(
+            names["shortNames"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(Value::as_str),
+        );
+        self.kinds
+            .extend(["kind", "listKind"].iter().filter_map(|key| names[*key].as_str()));
     }
 }
 
@@ -36,7 +44,12 @@ pub(super) struct Settled {
 /// another keeps its former value. Of several conflicts the last one is told.
 pub(super) fn settle(definition: &Value, taken: &Taken<'_>) -> Settled {
     let (wanted, had) = (&definition["spec"]["names"], &definition["status"]["acceptedNames"]);
-    let mut claims = Claims { wanted, had, names: had.as_object().cloned().unwrap_or_default(), conflict: None };
+    let mut claims = Claims {
+        wanted,
+        had,
+        names: had.as_object().cloned().unwrap_or_default(),
+        conflict: None,
+    };
     claims.claim("plural", "PluralConflict", &taken.resources);
     claims.claim("singular", "SingularConflict", &taken.resources);
     claims.claim_short_names(&taken.resources);
@@ -49,12 +62,19 @@ pub(super) fn settle(definition: &Value, taken: &Taken<'_>) -> Settled {
     };
     let established = match Condition::of(definition, ESTABLISHED) {
         Some(before) if before.holds || !accepted.holds => before,
-        _ if accepted.holds => {
-            Condition::new(ESTABLISHED, true, "InitialNamesAccepted", "the initial names have been accepted")
-        }
+        _ if accepted.holds => Condition::new(
+            ESTABLISHED,
+            true,
+            "InitialNamesAccepted",
+            "the initial names have been accepted",
+        ),
         _ => Condition::new(ESTABLISHED, false, "NotAccepted", "not all names are accepted"),
     };
-    Settled { names: claims.names.into(), accepted, established }
+    Settled {
+        names: claims.names.into(),
+        accepted,
+        established,
+    }
 }
 
 struct Claims<'d> {
@@ -78,7 +98,10 @@ impl Claims<'_> {
 
     fn claim_short_names(&mut self, used: &HashSet<&str>) {
         let (wanted, had) = (list(self.wanted, "shortNames"), list(self.had, "shortNames"));
-        let new = wanted.iter().filter(|name| !had.contains(name)).filter_map(Value::as_str);
+        let new = wanted
+            .iter()
+            .filter(|name| !had.contains(name))
+            .filter_map(Value::as_str);
         let lost: Vec<String> = new.filter(|name| used.contains(name)).map(in_use).collect();
         match lost.as_slice() {
             [] => set(&mut self.names, "shortNames", wanted),
@@ -134,14 +157,26 @@ mod tests {
         let mut taken = Taken::default();
         taken.add(&first);
         for (second, reason, message) in [
-            (definition("db", &[], "Other"), "PluralConflict", "\"db\" is already in use"),
-            (definition("others", &["dbs"], "Other"), "ShortNamesConflict", "\"dbs\" is already in use"),
+            (
+                definition("db", &[], "Other"),
+                "PluralConflict",
+                "\"db\" is already in use",
+            ),
+            (
+                definition("others", &["dbs"], "Other"),
+                "ShortNamesConflict",
+                "\"dbs\" is already in use",
+            ),
             (
                 definition("others", &["db", "dbs"], "Other"),
                 "ShortNamesConflict",
                 "[\"db\" is already in use, \"dbs\" is already in use]",
             ),
-            (definition("others", &["db"], "Database"), "ListKindConflict", "\"DatabaseList\" is already in use"),
+            (
+                definition("others", &["db"], "Database"),
+                "ListKindConflict",
+                "\"DatabaseList\" is already in use",
+            ),
         ] {
             let settled = settle(&second, &taken);
             assert_eq!(settled.accepted, Condition::new(NAMES_ACCEPTED, false, reason, message));

@@ -42,8 +42,15 @@ impl FindService for NoServices {
 
 /// A server that serves nothing but definitions.
 struct Server {
-    core: Arc<Core>,
+    store: Store,
+    registry: Arc<Registry>,
     controller: Controller,
+}
+
+impl HasRegistry for Registry {
+    fn registry(&self) -> &Registry {
+        self
+    }
 }
 
 fn definitions() -> ResourceType {
@@ -72,18 +79,21 @@ fn definitions() -> ResourceType {
 
 impl Server {
     fn new() -> Self {
-        Self::over(Store::memory(Options::default(), |_: &Key, _: &[u8]| Attributes::default()))
+        Self::over(Store::memory(Options::default(), |_: &Key, _: &[u8]| {
+            Attributes::default()
+        }))
     }
 
     fn over(store: Store) -> Self {
-        let core = Arc::new(crate::core::for_tests(
-            store,
-            Registry::new([Arc::new(definitions())]),
-            Arc::new(TestWorld(AtomicU64::new(0))),
-        ));
+        let registry = Arc::new(Registry::new([Arc::new(definitions())]));
+        let world = Arc::new(TestWorld(AtomicU64::new(0)));
         let client = Arc::new(WebhookClient::new(Arc::new(NoServices)));
-        let controller = Controller::start(Arc::clone(&core), client).unwrap();
-        Self { core, controller }
+        let controller = Controller::begin(store.clone(), world, registry.clone(), client).unwrap();
+        Self {
+            store,
+            registry,
+            controller,
+        }
     }
 
     /// Lets the controller do all there is to do, as its task would.
@@ -98,7 +108,7 @@ impl Server {
                         break;
                     }
                 }
-                if self.core.store.get(&self.controller.key(&name)).is_none() {
+                if self.store.get(&self.controller.key(&name)).is_none() {
                     names.extend(self.controller.forget(&name));
                 }
             }
@@ -109,7 +119,7 @@ impl Server {
         definition::default(&mut definition);
         definition::prepare_create(&mut definition);
         assert_eq!(definition::validate(&definition), Vec::new());
-        definition["metadata"]["uid"] = self.core.world.uid().into();
+        definition["metadata"]["uid"] = self.controller.world.uid().into();
         definition["metadata"]["generation"] = 1.into();
         definition["metadata"]["managedFields"] = json!([{
             "manager": "kubectl", "operation": "Update", "apiVersion": "apiextensions.k8s.io/v1",
@@ -117,13 +127,13 @@ impl Server {
         }]);
         let name = meta::of(&definition).name().to_owned();
         let key = self.controller.key(&name);
-        self.core.store.create(key, wire::to_stored(&definition)).wait().unwrap();
+        self.store.create(key, wire::to_stored(&definition)).wait().unwrap();
         self.settle();
         name
     }
 
     fn definition(&self, name: &str) -> Option<Value> {
-        let record = self.core.store.get(&self.controller.key(name))?;
+        let record = self.store.get(&self.controller.key(name))?;
         Some(self.controller.read(record).1)
     }
 
@@ -136,7 +146,10 @@ impl Server {
             let generation = meta::of(&old).generation() + 1;
             new["metadata"]["generation"] = generation.into();
         }
-        self.core.store.put(self.controller.key(name), wire::to_stored(&new)).wait().unwrap();
+        self.store
+            .put(self.controller.key(name), wire::to_stored(&new))
+            .wait()
+            .unwrap();
         self.settle();
     }
 
@@ -148,18 +161,25 @@ impl Server {
     }
 
     fn served(&self, version: &str, resource: &str) -> Option<Arc<ResourceType>> {
-        self.core.registry.find(&GroupVersionResource::new("example.com", version, resource))
+        self.registry
+            .find(&GroupVersionResource::new("example.com", version, resource))
     }
 
     fn put_object(&self, name: &str, object: &Value) {
         let key = Key::new(&kinds::storage("example.com", "databases"), "n", name);
-        self.core.store.put(key, wire::to_stored_with_version(object)).wait().unwrap();
+        self.store
+            .put(key, wire::to_stored_with_version(object))
+            .wait()
+            .unwrap();
     }
 
     fn objects(&self) -> Vec<Value> {
         let scope = Scope::Resource(kinds::storage("example.com", "databases"));
-        let records = self.core.store.list(&moorline_store::List::all(scope)).unwrap().records;
-        records.iter().map(|record| wire::from_stored(record.value(), "", "Database")).collect()
+        let records = self.store.list(&moorline_store::List::all(scope)).unwrap().records;
+        records
+            .iter()
+            .map(|record| wire::from_stored(record.value(), "", "Database"))
+            .collect()
     }
 }
 
@@ -191,7 +211,6 @@ fn other(plural: &str, kind: &str, short: &str) -> Value {
 fn a_new_definition_is_served_before_it_is_called_established() {
     let mut server = Server::new();
     let mut watch = server
-        .core
         .store
         .watch(Scope::Resource(definitions().storage), Start::Now)
         .unwrap();
@@ -214,7 +233,11 @@ fn a_new_definition_is_served_before_it_is_called_established() {
         })
     );
     let managers = definition["metadata"]["managedFields"].as_array().unwrap();
-    assert!(managers.iter().any(|entry| entry["manager"] == "kube-apiserver" && entry["subresource"] == "status"));
+    assert!(
+        managers
+            .iter()
+            .any(|entry| entry["manager"] == "kube-apiserver" && entry["subresource"] == "status")
+    );
     // The creation and one write: nobody waits for the steps between.
     assert!(watch.try_next().is_some() && watch.try_next().is_some() && watch.try_next().is_none());
     let served = server.served("v1", "databases").unwrap();
@@ -242,7 +265,10 @@ fn a_definition_that_was_never_looked_at_is_settled_at_the_start() {
     let key = Key::new(&definitions().storage, "", "databases.example.com");
     store.create(key, wire::to_stored(&definition)).wait().unwrap();
     let server = Server::over(store);
-    assert!(condition::holds(&server.definition("databases.example.com").unwrap(), condition::ESTABLISHED));
+    assert!(condition::holds(
+        &server.definition("databases.example.com").unwrap(),
+        condition::ESTABLISHED
+    ));
     assert!(server.served("v1", "databases").is_some());
 }
 
@@ -258,7 +284,10 @@ fn names_are_first_come_first_served_and_free_once_their_owner_goes() {
     server.delete(&first);
     assert!(server.definition(&first).is_none());
     assert!(server.served("v1", "databases").is_none());
-    assert!(condition::holds(&server.definition(&second).unwrap(), condition::ESTABLISHED));
+    assert!(condition::holds(
+        &server.definition(&second).unwrap(),
+        condition::ESTABLISHED
+    ));
     assert!(server.served("v1", "dbs").is_some());
 }
 
@@ -281,7 +310,9 @@ fn a_changed_definition_is_served_as_it_is_now() {
     assert!(v2.subresource("scale").is_some());
     assert_eq!(v2.short_names, vec!["base".into()]);
     assert!(!Arc::ptr_eq(&before, &server.served("v1", "databases").unwrap()));
-    server.change(&name, |definition| definition["spec"]["versions"][1]["served"] = false.into());
+    server.change(&name, |definition| {
+        definition["spec"]["versions"][1]["served"] = false.into()
+    });
     assert!(server.served("v2", "databases").is_none());
     assert!(server.served("v1", "databases").is_some());
 }
@@ -291,7 +322,9 @@ fn a_write_that_leaves_the_specification_alone_leaves_what_is_served_alone() {
     let mut server = Server::new();
     let name = server.create(database());
     let before = server.served("v1", "databases").unwrap();
-    server.change(&name, |definition| definition["metadata"]["labels"] = json!({ "a": "b" }));
+    server.change(&name, |definition| {
+        definition["metadata"]["labels"] = json!({ "a": "b" })
+    });
     assert!(Arc::ptr_eq(&before, &server.served("v1", "databases").unwrap()));
 }
 
@@ -318,7 +351,7 @@ fn objects_go_before_their_definition_and_no_new_ones_come() {
     let said = Condition::of(&server.definition(&name).unwrap(), condition::TERMINATING).unwrap();
     assert_eq!((said.holds, said.reason.as_str()), (true, "InstanceDeletionInProgress"));
     let key = Key::new(&kinds::storage("example.com", "databases"), "n", "held");
-    server.core.store.delete(key).wait().unwrap();
+    server.store.delete(key).wait().unwrap();
     server.settle();
     assert!(server.definition(&name).is_none());
     assert!(server.served("v1", "databases").is_none());
@@ -328,7 +361,9 @@ fn objects_go_before_their_definition_and_no_new_ones_come() {
 fn a_definition_that_others_hold_stays_when_its_objects_are_gone() {
     let mut server = Server::new();
     let name = server.create(database());
-    server.change(&name, |definition| definition["metadata"]["finalizers"] = json!(["mine"]));
+    server.change(&name, |definition| {
+        definition["metadata"]["finalizers"] = json!(["mine"])
+    });
     server.delete(&name);
     let definition = server.definition(&name).unwrap();
     assert_eq!(definition["metadata"]["finalizers"], json!(["mine"]));
@@ -364,21 +399,28 @@ fn a_version_in_a_group_of_the_project_says_by_what_right() {
 
 #[tokio::test(start_paused = true)]
 async fn the_task_serves_a_definition_as_soon_as_it_is_written() {
-    let server = Server::new();
-    let Server { core, controller } = server;
-    let mut watch = core.store.watch(Scope::Resource(definitions().storage), Start::Now).unwrap();
+    let Server {
+        store,
+        registry,
+        controller,
+    } = Server::new();
+    let mut watch = store.watch(Scope::Resource(definitions().storage), Start::Now).unwrap();
     let key = controller.key("databases.example.com");
     let task = tokio::spawn(controller.run());
     let mut definition = database();
     definition::default(&mut definition);
     definition::prepare_create(&mut definition);
-    core.store.create(key, wire::to_stored(&definition)).await.unwrap();
+    store.create(key, wire::to_stored(&definition)).await.unwrap();
     let established = poll_fn(|context| watch.poll_next(context));
     established.await.unwrap();
     let event = poll_fn(|context| watch.poll_next(context)).await.unwrap();
     let definition = wire::from_stored(event.record().unwrap().value(), "", "");
     assert!(condition::holds(&definition, condition::ESTABLISHED));
-    assert!(core.registry.find(&GroupVersionResource::new("example.com", "v1", "databases")).is_some());
-    core.store.close();
+    assert!(
+        registry
+            .find(&GroupVersionResource::new("example.com", "v1", "databases"))
+            .is_some()
+    );
+    store.close();
     task.await.unwrap();
 }

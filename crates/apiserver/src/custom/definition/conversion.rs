@@ -24,9 +24,15 @@ pub(super) enum Bundle {
 impl Bundle {
     /// What an update of `old` may have.
     pub(super) fn after(old: &Value) -> Self {
-        let bundle = old.pointer("/spec/conversion/webhook/clientConfig/caBundle").and_then(Value::as_str);
+        let bundle = old
+            .pointer("/spec/conversion/webhook/clientConfig/caBundle")
+            .and_then(Value::as_str);
         let broken = bundle.is_some_and(|bundle| !bundle.is_empty() && ca_bundle_fault(bundle).is_some());
-        if broken || !condition::holds(old, condition::ESTABLISHED) { Self::MayBeBroken } else { Self::MustBeGood }
+        if broken || !condition::holds(old, condition::ESTABLISHED) {
+            Self::MayBeBroken
+        } else {
+            Self::MustBeGood
+        }
     }
 }
 
@@ -74,7 +80,10 @@ pub(super) fn check(spec: &Value, bundle: Bundle, review: Review, errors: &mut V
     if strategy != "Webhook" {
         for (set, field) in [(!client.is_null(), CLIENT), (!versions.is_empty(), VERSIONS)] {
             if set {
-                errors.push(forbidden(field, "should not be set when strategy is not set to Webhook"));
+                errors.push(forbidden(
+                    field,
+                    "should not be set when strategy is not set to Webhook",
+                ));
             }
         }
         return;
@@ -134,7 +143,11 @@ pub(crate) fn url_faults(url: &str, at: &str, errors: &mut Vec<FieldError>) {
         None => (None, authority),
     };
     if scheme != "https" {
-        errors.push(invalid(at, scheme, format!("'https' is the only allowed URL scheme{FORM}")));
+        errors.push(invalid(
+            at,
+            scheme,
+            format!("'https' is the only allowed URL scheme{FORM}"),
+        ));
     }
     if host.is_empty() {
         errors.push(invalid(at, host, format!("host must be specified{FORM}")));
@@ -159,7 +172,11 @@ fn check_service(service: &Value, at: &str, errors: &mut Vec<FieldError>) {
     }
     let port = service["port"].as_i64().unwrap_or_default();
     if let Some(complaint) = port_complaint(port) {
-        errors.push(invalid(format!("{at}.port"), port, format!("port is not valid: {complaint}")));
+        errors.push(invalid(
+            format!("{at}.port"),
+            port,
+            format!("port is not valid: {complaint}"),
+        ));
     }
     check_service_path(text(service, "path"), &format!("{at}.path"), errors);
 }
@@ -198,7 +215,9 @@ pub(crate) fn port_complaint(port: i64) -> Option<&'static str> {
 /// Why a bundle of certificates, in base 64, cannot be used.
 pub(crate) fn ca_bundle_fault(bundle: &str) -> Option<String> {
     let none = "unable to load root certificates: unable to parse bytes as PEM block";
-    let Ok(bytes) = STANDARD.decode(bundle) else { return Some(none.to_owned()) };
+    let Ok(bytes) = STANDARD.decode(bundle) else {
+        return Some(none.to_owned());
+    };
     if bytes.trim_ascii().is_empty() {
         return None;
     }

@@ -17,8 +17,8 @@ use moorline_machinery::{
 use serde_json::{Value, json};
 
 use super::condition::{self, Condition};
-pub(crate) use conversion::{ca_bundle_fault, port_complaint, url_faults};
 use conversion::{Bundle, Review};
+pub(crate) use conversion::{ca_bundle_fault, port_complaint, url_faults};
 use version::Shared;
 
 /// The finalizer by which a definition waits for its objects to go.
@@ -48,7 +48,12 @@ pub(crate) fn default(object: &mut Value) {
     if text(names, "listKind").is_empty() && !kind.is_empty() {
         names["listKind"] = format!("{kind}List").into();
     }
-    for version in spec["versions"].as_array_mut().into_iter().flatten().filter(|version| version.is_object()) {
+    for version in spec["versions"]
+        .as_array_mut()
+        .into_iter()
+        .flatten()
+        .filter(|version| version.is_object())
+    {
         for flag in ["served", "storage"] {
             if !version[flag].is_boolean() {
                 version[flag] = false.into();
@@ -58,7 +63,9 @@ pub(crate) fn default(object: &mut Value) {
     if !spec["conversion"].is_object() {
         spec["conversion"] = json!({ "strategy": "None" });
     }
-    let service = spec.pointer_mut("/conversion/webhook/clientConfig/service").and_then(Value::as_object_mut);
+    let service = spec
+        .pointer_mut("/conversion/webhook/clientConfig/service")
+        .and_then(Value::as_object_mut);
     if let Some(service) = service {
         let port = service.entry("port").or_insert(Value::Null);
         if port.is_null() {
@@ -79,7 +86,9 @@ pub(crate) fn prepare_create(object: &mut Value) {
 /// Keeps the status, but for noting in which versions objects may be stored.
 pub(crate) fn prepare_update(object: &mut Value, old: &Value) {
     object["status"] = old["status"].clone();
-    let Some(storage) = storage_version(object).map(str::to_owned) else { return };
+    let Some(storage) = storage_version(object).map(str::to_owned) else {
+        return;
+    };
     let stored = &mut object["status"]["storedVersions"];
     if !stored.is_array() {
         *stored = json!([]);
@@ -96,7 +105,12 @@ pub(crate) fn prepare_delete(object: &mut Value) {
     if condition::holds(object, condition::TERMINATING) {
         return;
     }
-    let Some(since) = meta::of(object).deletion_timestamp().and_then(|text| time::parse(text).ok()) else { return };
+    let Some(since) = meta::of(object)
+        .deletion_timestamp()
+        .and_then(|text| time::parse(text).ok())
+    else {
+        return;
+    };
     if !meta::of(object).has_finalizer(CLEANUP) {
         let mut finalizers: Vec<String> = meta::of(object).finalizers().map(str::to_owned).collect();
         finalizers.push(CLEANUP.to_owned());
@@ -139,10 +153,20 @@ pub(crate) fn validate_update(object: &Value, old: &Value) -> Vec<FieldError> {
     let names_at = at.child("names");
     if condition::holds(old, condition::ESTABLISHED) {
         immutable(&spec["scope"], &old_spec["scope"], &at.child("scope"), &mut errors);
-        immutable(&spec["names"]["kind"], &old_spec["names"]["kind"], &names_at.child("kind"), &mut errors);
+        immutable(
+            &spec["names"]["kind"],
+            &old_spec["names"]["kind"],
+            &names_at.child("kind"),
+            &mut errors,
+        );
     }
     immutable(&spec["group"], &old_spec["group"], &at.child("group"), &mut errors);
-    immutable(&spec["names"]["plural"], &old_spec["names"]["plural"], &names_at.child("plural"), &mut errors);
+    immutable(
+        &spec["names"]["plural"],
+        &old_spec["names"]["plural"],
+        &names_at.child("plural"),
+        &mut errors,
+    );
     names::check(&object["status"]["acceptedNames"], "status.acceptedNames", &mut errors);
     check_stored_versions(object, &mut errors);
     check_approval(object, Some(old), &mut errors);
@@ -168,7 +192,9 @@ impl Leniency {
         };
         let crowded = list(old_spec, "versions").iter().filter(|version| {
             let before = &version["selectableFields"];
-            let many = before.as_array().is_some_and(|fields| fields.len() > version::MOST_SELECTABLE);
+            let many = before
+                .as_array()
+                .is_some_and(|fields| fields.len() > version::MOST_SELECTABLE);
             many && *before == fields(spec, text(version, "name"))
         });
         Self {
@@ -192,11 +218,20 @@ fn check_spec(spec: &Value, leniency: &Leniency, errors: &mut Vec<FieldError>) {
 
 fn check_stored_versions(object: &Value, errors: &mut Vec<FieldError>) {
     let stored = &object["status"]["storedVersions"];
-    let names: Vec<&str> = stored.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let names: Vec<&str> = stored
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
     let status = Path::root("status");
     let at = status.child("storedVersions");
     if names.is_empty() {
-        errors.push(FieldError::invalid(&at, stored.clone(), "must have at least one stored version"));
+        errors.push(FieldError::invalid(
+            &at,
+            stored.clone(),
+            "must have at least one stored version",
+        ));
         return;
     }
     let versions = list(&object["spec"], "versions");
@@ -238,9 +273,14 @@ enum Approval {
 fn approval(object: &Value) -> (Approval, String) {
     let said = meta::of(object).annotation(APPROVAL).unwrap_or_default();
     let see = "see https://github.com/kubernetes/enhancements/pull/1111";
-    let is_url = said.parse::<http::Uri>().is_ok_and(|uri| uri.scheme().is_some() && uri.host().is_some());
+    let is_url = said
+        .parse::<http::Uri>()
+        .is_ok_and(|uri| uri.scheme().is_some() && uri.host().is_some());
     match said {
-        "" => (Approval::Missing, format!("protected groups must have approval annotation {APPROVAL:?}, {see}")),
+        "" => (
+            Approval::Missing,
+            format!("protected groups must have approval annotation {APPROVAL:?}, {see}"),
+        ),
         _ if said.starts_with("unapproved") => (Approval::Bypassed, format!("not approved: {said:?}")),
         _ if is_url => (Approval::Approved, format!("approved in {said}")),
         _ => (
@@ -255,7 +295,9 @@ fn approval(object: &Value) -> (Approval, String) {
 
 fn is_protected(group: &str) -> bool {
     ["k8s.io", "kubernetes.io"].iter().any(|domain| {
-        group.strip_suffix(domain).is_some_and(|before| before.is_empty() || before.ends_with('.'))
+        group
+            .strip_suffix(domain)
+            .is_some_and(|before| before.is_empty() || before.ends_with('.'))
     })
 }
 
@@ -292,7 +334,12 @@ pub(crate) fn approval_condition(object: &Value) -> Option<Condition> {
         Approval::Approved => "ApprovedAnnotation",
         Approval::Invalid => "InvalidAnnotation",
     };
-    Some(Condition::new(condition::APPROVED, state == Approval::Approved, reason, message))
+    Some(Condition::new(
+        condition::APPROVED,
+        state == Approval::Approved,
+        reason,
+        message,
+    ))
 }
 
 fn immutable(new: &Value, old: &Value, at: &Path<'_>, errors: &mut Vec<FieldError>) {
@@ -309,11 +356,21 @@ pub(crate) fn storage_version(object: &Value) -> Option<&str> {
 
 /// An error at a field whose path is put together as text.
 fn invalid(field: impl Into<String>, value: impl Into<Value>, detail: impl Into<String>) -> FieldError {
-    FieldError { kind: ErrorKind::Invalid, field: field.into(), value: Some(value.into()), detail: detail.into() }
+    FieldError {
+        kind: ErrorKind::Invalid,
+        field: field.into(),
+        value: Some(value.into()),
+        detail: detail.into(),
+    }
 }
 
 fn required(field: impl Into<String>, detail: impl Into<String>) -> FieldError {
-    FieldError { kind: ErrorKind::Required, field: field.into(), value: None, detail: detail.into() }
+    FieldError {
+        kind: ErrorKind::Required,
+        field: field.into(),
+        value: None,
+        detail: detail.into(),
+    }
 }
 
 fn text<'v>(value: &'v Value, key: &str) -> &'v str {
@@ -321,5 +378,9 @@ fn text<'v>(value: &'v Value, key: &str) -> &'v str {
 }
 
 fn list<'v>(value: &'v Value, key: &str) -> &'v [Value] {
-    value.get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+    value
+        .get(key)
+        .and_then(Value::as_array)
+        .map(Vec::as_slice)
+        .unwrap_or_default()
 }

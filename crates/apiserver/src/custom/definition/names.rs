@@ -18,7 +18,11 @@ pub(super) fn check_group(spec: &Value, errors: &mut Vec<FieldError>) {
     } else if !complaints.is_empty() {
         errors.push(FieldError::invalid(&at, group, complaints.join(",")));
     } else if !group.contains('.') {
-        errors.push(FieldError::invalid(&at, group, "should be a domain with at least one dot"));
+        errors.push(FieldError::invalid(
+            &at,
+            group,
+            "should be a domain with at least one dot",
+        ));
     }
 }
 
@@ -55,7 +59,10 @@ pub(super) fn check(names: &Value, at: &str, errors: &mut Vec<FieldError>) {
         let name = text(names, field);
         let complaints = dns1035_label(&name.to_lowercase());
         if !name.is_empty() && !complaints.is_empty() {
-            let detail = format!("may have mixed case, but should otherwise match: {}", complaints.join(","));
+            let detail = format!(
+                "may have mixed case, but should otherwise match: {}",
+                complaints.join(",")
+            );
             errors.push(invalid(format!("{at}.{field}"), name, detail));
         }
     }
@@ -63,7 +70,11 @@ pub(super) fn check(names: &Value, at: &str, errors: &mut Vec<FieldError>) {
     // Otherwise nobody could tell an object from a list.
     let (kind, list_kind) = (text(names, "kind"), text(names, "listKind"));
     if !kind.is_empty() && kind == list_kind {
-        errors.push(invalid(format!("{at}.listKind"), list_kind, "kind and listKind may not be the same"));
+        errors.push(invalid(
+            format!("{at}.listKind"),
+            list_kind,
+            "kind and listKind may not be the same",
+        ));
     }
     check_each(names, "categories", at, errors);
 }

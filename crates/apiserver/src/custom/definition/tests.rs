@@ -52,7 +52,10 @@ fn what_may_be_left_out_is_filled_in() {
             "clientConfig": { "service": service }, "conversionReviewVersions": ["v1"],
         }});
     });
-    assert_eq!(webhook.pointer("/spec/conversion/webhook/clientConfig/service/port"), Some(&json!(443)));
+    assert_eq!(
+        webhook.pointer("/spec/conversion/webhook/clientConfig/service/port"),
+        Some(&json!(443))
+    );
     assert_eq!(complaints(&webhook), Vec::<String>::new());
 }
 
@@ -264,8 +267,14 @@ fn what_versions_do_not_share_is_named_by_its_version() {
         object["spec"]["versions"][1]["subresources"] = json!({ "scale": { "statusReplicasPath": ".status.x" } });
     });
     let complaints = complaints(&object);
-    assert_eq!(complaints[0], "spec.versions[1].subresources.scale.specReplicasPath: Required value");
-    assert!(complaints[1].ends_with("must contain unique version names"), "{complaints:?}");
+    assert_eq!(
+        complaints[0],
+        "spec.versions[1].subresources.scale.specReplicasPath: Required value"
+    );
+    assert!(
+        complaints[1].ends_with("must contain unique version names"),
+        "{complaints:?}"
+    );
 }
 
 #[test]
@@ -276,10 +285,16 @@ fn more_than_eight_fields_cannot_be_selected_by() {
         for name in &names {
             version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"][name] = json!({"type": "string"});
         }
-        let paths: Vec<Value> = names.iter().map(|name| json!({ "jsonPath": format!(".spec.{name}") })).collect();
+        let paths: Vec<Value> = names
+            .iter()
+            .map(|name| json!({ "jsonPath": format!(".spec.{name}") }))
+            .collect();
         version["selectableFields"] = json!(paths);
     });
-    assert_eq!(complaints(&object), ["spec.selectableFields: Too many: 9: must have at most 8 items"]);
+    assert_eq!(
+        complaints(&object),
+        ["spec.selectableFields: Too many: 9: must have at most 8 items"]
+    );
     let mut changed = object.clone();
     changed["spec"]["names"]["categories"] = json!(["all"]);
     assert_eq!(validate_update(&changed, &object), Vec::new());
@@ -295,7 +310,10 @@ fn a_served_kind_keeps_its_scope_and_its_names() {
     let said = |new: &Value, old: &Value| -> Vec<String> {
         validate_update(new, old).iter().map(ToString::to_string).collect()
     };
-    assert_eq!(said(&new, &old), ["spec.names.plural: Invalid value: \"bases\": field is immutable"]);
+    assert_eq!(
+        said(&new, &old),
+        ["spec.names.plural: Invalid value: \"bases\": field is immutable"]
+    );
     Condition::new(condition::ESTABLISHED, true, "", "").set(&mut old, jiff::Timestamp::UNIX_EPOCH);
     assert_eq!(
         said(&new, &old),
@@ -318,9 +336,11 @@ fn a_version_stays_while_objects_may_be_stored_in_it() {
     let said: Vec<String> = validate_update(&new, &old).iter().map(ToString::to_string).collect();
     assert_eq!(
         said,
-        ["status.storedVersions[0]: Invalid value: \"v1\": missing from spec.versions; v1 was previously a storage \
+        [
+            "status.storedVersions[0]: Invalid value: \"v1\": missing from spec.versions; v1 was previously a storage \
           version, and must remain in spec.versions until a storage migration ensures no data remains persisted in v1 \
-          and removes v1 from status.storedVersions"]
+          and removes v1 from status.storedVersions"
+        ]
     );
     let mut migrated = old.clone();
     migrated["status"]["storedVersions"] = json!(["v2"]);

@@ -41,7 +41,11 @@ impl<'d> Shared<'d> {
         let part = |key: &str| {
             let of = |version: &'d Value| version.get(key).unwrap_or(NOTHING);
             let first = versions.first().map_or(NOTHING, of);
-            if versions.iter().all(|version| of(version) == first) { Part::Same(first) } else { Part::Different }
+            if versions.iter().all(|version| of(version) == first) {
+                Part::Same(first)
+            } else {
+                Part::Different
+            }
         };
         Self {
             schema: part("schema"),
@@ -78,7 +82,9 @@ pub(super) fn check_all(spec: &Value, shared: &Shared<'_>, crowded: &[String], e
             errors.push(required(format!("spec.versions[{index}].schema.openAPIV3Schema"), ""));
         }
     }
-    let defaulted = versions.iter().any(|version| has_defaults(&version["schema"]["openAPIV3Schema"]));
+    let defaulted = versions
+        .iter()
+        .any(|version| has_defaults(&version["schema"]["openAPIV3Schema"]));
     if defaulted && spec["preserveUnknownFields"] == true {
         let detail = "must be false in order to use defaults in the schema";
         errors.push(invalid("spec.preserveUnknownFields", true, detail));
@@ -126,7 +132,9 @@ pub(super) fn check_all(spec: &Value, shared: &Shared<'_>, crowded: &[String], e
 /// Checks what all versions share.
 pub(super) fn check_shared(spec: &Value, shared: &Shared<'_>, crowded: &[String], errors: &mut Vec<FieldError>) {
     let versions = list(spec, "versions");
-    let has_status = versions.iter().any(|version| !version["subresources"]["status"].is_null());
+    let has_status = versions
+        .iter()
+        .any(|version| !version["subresources"]["status"].is_null());
     let schema = shared.schema.above();
     check_schema(schema, has_status, "spec.validation", errors);
     check_subresources(shared.subresources.above(), "spec.subresources", errors);
@@ -138,7 +146,13 @@ pub(super) fn check_shared(spec: &Value, shared: &Shared<'_>, crowded: &[String]
             errors.push(invalid("spec.selectableFields", "", detail));
         } else {
             let crowded = crowded.len() == versions.len();
-            check_selectable(fields, &schema["openAPIV3Schema"], crowded, "spec.selectableFields", errors);
+            check_selectable(
+                fields,
+                &schema["openAPIV3Schema"],
+                crowded,
+                "spec.selectableFields",
+                errors,
+            );
         }
     }
 }
@@ -174,7 +188,9 @@ fn about_versions(spec: &Value, shared: &Shared<'_>, detail: &str) -> FieldError
 }
 
 fn check_deprecation(version: &Value, at: &str, errors: &mut Vec<FieldError>) {
-    let Some(warning) = version["deprecationWarning"].as_str() else { return };
+    let Some(warning) = version["deprecationWarning"].as_str() else {
+        return;
+    };
     let mut refuse = |detail: String| errors.push(invalid(format!("{at}.deprecationWarning"), warning, detail));
     if version["deprecated"] != true {
         refuse("can only be set for deprecated versions".to_owned());
@@ -195,7 +211,9 @@ fn check_deprecation(version: &Value, at: &str, errors: &mut Vec<FieldError>) {
 }
 
 fn check_schema(schema: &Value, has_status: bool, at: &str, errors: &mut Vec<FieldError>) {
-    let Some(schema) = schema.get("openAPIV3Schema").filter(|schema| schema.is_object()) else { return };
+    let Some(schema) = schema.get("openAPIV3Schema").filter(|schema| schema.is_object()) else {
+        return;
+    };
     let at = format!("{at}.openAPIV3Schema");
     if has_status {
         check_root(schema, &at, errors);
@@ -239,8 +257,14 @@ fn check_root(schema: &Value, at: &str, errors: &mut Vec<FieldError>) {
         return;
     }
     let unset = |value: &Value| value.is_null() || *value == false || *value == "";
-    let keys = schema.as_object().into_iter().flatten().filter(|(_, value)| !unset(value));
-    let foreign = keys.map(|(key, _)| key).find(|key| AT_ROOT.iter().all(|(allowed, _)| allowed != key));
+    let keys = schema
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter(|(_, value)| !unset(value));
+    let foreign = keys
+        .map(|(key, _)| key)
+        .find(|key| AT_ROOT.iter().all(|(allowed, _)| allowed != key));
     if foreign.is_some() {
         let allowed: Vec<&str> = AT_ROOT.iter().map(|(_, name)| *name).collect();
         let detail = format!(
@@ -256,7 +280,11 @@ fn has_defaults(schema: &Value) -> bool {
         Value::Object(fields) => fields.iter().any(|(key, value)| match key.as_str() {
             "default" => !value.is_null(),
             // Names of fields are no keywords.
-            "properties" => value.as_object().into_iter().flatten().any(|(_, schema)| has_defaults(schema)),
+            "properties" => value
+                .as_object()
+                .into_iter()
+                .flatten()
+                .any(|(_, schema)| has_defaults(schema)),
             "enum" | "example" => false,
             _ => has_defaults(value),
         }),
@@ -279,7 +307,10 @@ fn check_subresources(subresources: &Value, at: &str, errors: &mut Vec<FieldErro
             errors.push(invalid(at, path, detail));
         }
     }
-    let (path, at) = (text(scale, "labelSelectorPath"), format!("{at}.scale.labelSelectorPath"));
+    let (path, at) = (
+        text(scale, "labelSelectorPath"),
+        format!("{at}.scale.labelSelectorPath"),
+    );
     if !path.is_empty()
         && !check_path(path, &at, errors)
         && ![".spec.", ".status."].iter().any(|root| path.starts_with(root))
@@ -312,7 +343,11 @@ fn check_columns(columns: &Value, at: &str, errors: &mut Vec<FieldError>) {
         }
         let format = text(column, "format");
         if !format.is_empty() && !COLUMN_FORMATS.split(',').any(|known| known == format) {
-            errors.push(invalid(format!("{at}.format"), format, format!("must be one of {COLUMN_FORMATS}")));
+            errors.push(invalid(
+                format!("{at}.format"),
+                format,
+                format!("must be one of {COLUMN_FORMATS}"),
+            ));
         }
         let path = text(column, "jsonPath");
         if path.is_empty() {
@@ -385,7 +420,10 @@ fn follow<'s>(path: &str, schema: &'s Value) -> Result<&'s Value, String> {
         let name = &after[..end];
         rest = &after[end..];
         let unknown = || "does not refer to a valid field".to_owned();
-        here = match (here.get("properties").filter(|p| p.is_object()), here.get("additionalProperties")) {
+        here = match (
+            here.get("properties").filter(|p| p.is_object()),
+            here.get("additionalProperties"),
+        ) {
             (Some(properties), _) => properties.get(name).ok_or_else(unknown)?,
             (None, Some(additional)) if additional.is_object() => additional,
             _ => return Err(unknown()),

@@ -3,6 +3,9 @@
 //! A webhook is named by a URL or by a service of the cluster. A service `hook` in `system` is called as
 //! `hook.system.svc`: that name its certificate must have, whatever address the service is found at.
 
+#[cfg(test)]
+mod tests;
+
 use std::{
     collections::HashMap,
     error::Error as _,
@@ -95,7 +98,10 @@ fn refusal(status: StatusCode, body: &str) -> String {
         405 => "the server does not allow this method on the requested resource".to_owned(),
         406 => "the server was unable to respond with a content type that the client supports".to_owned(),
         429 => "the server has received too many requests and has asked us to try again later".to_owned(),
-        500.. => format!("an error on the server ({}) has prevented the request from succeeding", quote(body)),
+        500.. => format!(
+            "an error on the server ({}) has prevented the request from succeeding",
+            quote(body)
+        ),
         code => format!("the server responded with the status code {code} but did not return more information"),
     }
 }
@@ -109,14 +115,30 @@ impl Hook {
             (None, service) if service.is_object() => {
                 let text = |key: &str| service[key].as_str().unwrap_or_default();
                 let port = service["port"].as_u64().unwrap_or(443);
-                format!("https://{}.{}.svc:{port}/{}", text("name"), text("namespace"), text("path").trim_start_matches('/'))
+                format!(
+                    "https://{}.{}.svc:{port}/{}",
+                    text("name"),
+                    text("namespace"),
+                    text("path").trim_start_matches('/')
+                )
             }
-            _ => return Err(wrong("webhook configuration must have either service or URL".to_owned())),
+            _ => {
+                return Err(wrong(
+                    "webhook configuration must have either service or URL".to_owned(),
+                ));
+            }
         };
-        let uri: Uri = address.parse().map_err(|error| wrong(format!("Unparsable URL: {error}")))?;
+        let uri: Uri = address
+            .parse()
+            .map_err(|error| wrong(format!("Unparsable URL: {error}")))?;
         let bundle = config["caBundle"].as_str().unwrap_or_default();
-        let bundle = STANDARD.decode(bundle).map_err(|error| wrong(format!("caBundle is not base 64: {error}")))?;
-        Ok(Self { uri, bundle: bundle.trim_ascii().to_vec().into() })
+        let bundle = STANDARD
+            .decode(bundle)
+            .map_err(|error| wrong(format!("caBundle is not base 64: {error}")))?;
+        Ok(Self {
+            uri,
+            bundle: bundle.trim_ascii().to_vec().into(),
+        })
     }
 }
 
@@ -132,7 +154,10 @@ type Pool = Client<HttpsConnector<Dial>, Full<Bytes>>;
 impl WebhookClient {
     /// A client that finds services through `services`.
     pub(crate) fn new(services: Arc<dyn FindService>) -> Self {
-        Self { services, pools: Mutex::default() }
+        Self {
+            services,
+            pools: Mutex::default(),
+        }
     }
 
     /// Sends a body and waits for the answer, at most for `patience`. The query is added to the address.
@@ -164,7 +189,9 @@ impl WebhookClient {
             .with_tls_config(trusting(&hook.bundle)?)
             .https_only()
             .enable_http1()
-            .wrap_connector(Dial { services: Arc::clone(&self.services) });
+            .wrap_connector(Dial {
+                services: Arc::clone(&self.services),
+            });
         let pool = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE)
@@ -187,13 +214,21 @@ async fn exchange(pool: &Pool, url: &str, body: &Value) -> Result<Value, Webhook
         .header(header::USER_AGENT, "kube-apiserver-admission")
         .body(Full::new(Bytes::from(body)))
         .map_err(|error| WebhookError::Configuration(error.to_string()))?;
-    let unreachable = |reason: String| WebhookError::Unreachable { url: url.to_owned(), reason };
-    let response = pool.request(request).await.map_err(|error| unreachable(deepest(&error)))?;
+    let unreachable = |reason: String| WebhookError::Unreachable {
+        url: url.to_owned(),
+        reason,
+    };
+    let response = pool
+        .request(request)
+        .await
+        .map_err(|error| unreachable(deepest(&error)))?;
     let status = response.status();
     let bytes = match Limited::new(response.into_body(), ANSWER_LIMIT).collect().await {
         Ok(collected) => collected.to_bytes(),
         Err(error) if error.is::<LengthLimitError>() => {
-            return Err(WebhookError::Unreadable(format!("the answer is longer than {ANSWER_LIMIT} bytes")));
+            return Err(WebhookError::Unreadable(format!(
+                "the answer is longer than {ANSWER_LIMIT} bytes"
+            )));
         }
         Err(error) => return Err(unreachable(error.to_string())),
     };
@@ -224,7 +259,9 @@ fn trusting(bundle: &Bytes) -> Result<ClientConfig, WebhookError> {
         roots.add_parsable_certificates(found.certs);
     }
     for certificate in CertificateDer::pem_slice_iter(bundle) {
-        let added = certificate.ok().is_some_and(|certificate| roots.add(certificate).is_ok());
+        let added = certificate
+            .ok()
+            .is_some_and(|certificate| roots.add(certificate).is_ok());
         if !added {
             let reason = "unable to load root certificates: failed to parse certificate";
             return Err(WebhookError::Configuration(reason.to_owned()));
@@ -258,14 +295,22 @@ impl Service<Uri> for Dial {
     fn call(&mut self, uri: Uri) -> Self::Future {
         let services = Arc::clone(&self.services);
         Box::pin(async move {
-            let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']').to_owned();
+            let host = uri
+                .host()
+                .unwrap_or_default()
+                .trim_start_matches('[')
+                .trim_end_matches(']')
+                .to_owned();
             let port = uri.port_u16().unwrap_or(443);
             let (stream, address) = match service_of(&host) {
                 Some((name, namespace)) => {
                     let address = services.find(namespace, name, port).map_err(io::Error::other)?;
                     (TcpStream::connect(address).await, address.to_string())
                 }
-                None => (TcpStream::connect((host.as_str(), port)).await, format!("{host}:{port}")),
+                None => (
+                    TcpStream::connect((host.as_str(), port)).await,
+                    format!("{host}:{port}"),
+                ),
             };
             let stream = stream.map_err(|error| {
                 let reason = match error.kind() {
