@@ -220,9 +220,7 @@ impl ServiceAddresses {
             let asked = service["spec"]["ports"][position]["nodePort"].as_i64().unwrap_or(0);
             if asked == 0 {
                 if gives {
-                    let port = self
-                        .shared_port(service, position)
-                        .map_or_else(|| self.next_port(reservation), Ok)?;
+                    let port = shared_port(service, position).map_or_else(|| self.next_port(reservation), Ok)?;
                     service["spec"]["ports"][position]["nodePort"] = port.into();
                 }
             } else {
@@ -273,20 +271,6 @@ impl ServiceAddresses {
         } else {
             errors.push(FieldError::invalid(at, asked, "provided port is already allocated"));
         }
-    }
-
-    /// The node port of the same port under another protocol.
-    fn shared_port(&self, service: &Value, position: usize) -> Option<u16> {
-        let ports = service["spec"]["ports"].as_array()?;
-        let own = &ports[position];
-        let twin = ports[..position]
-            .iter()
-            .find(|port| port["port"] == own["port"] && port["protocol"] != own["protocol"])?;
-        let number = twin["nodePort"].as_u64().and_then(|port| u16::try_from(port).ok())?;
-        let clashes = ports
-            .iter()
-            .any(|port| port["nodePort"] == number && port["protocol"] == own["protocol"]);
-        (!clashes).then_some(number)
     }
 
     fn next_port(&self, reservation: &mut Reservation<'_>) -> Result<u16, AssignError> {
@@ -381,6 +365,20 @@ impl Taken {
         };
         Some(found)
     }
+}
+
+/// The node port of the same port under another protocol.
+fn shared_port(service: &Value, position: usize) -> Option<u16> {
+    let ports = service["spec"]["ports"].as_array()?;
+    let own = &ports[position];
+    let twin = ports[..position]
+        .iter()
+        .find(|port| port["port"] == own["port"] && port["protocol"] != own["protocol"])?;
+    let number = twin["nodePort"].as_u64().and_then(|port| u16::try_from(port).ok())?;
+    let clashes = ports
+        .iter()
+        .any(|port| port["nodePort"] == number && port["protocol"] == own["protocol"]);
+    (!clashes).then_some(number)
 }
 
 /// Says that the service speaks IPv4, the only family here.

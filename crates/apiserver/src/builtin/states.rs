@@ -206,9 +206,8 @@ fn first_status(group: &str, kind: &str, object: &Value) -> Option<Value> {
         }
         ("", "ResourceQuota")
         | ("apps", "Deployment")
-        | ("batch", _)
-        | ("certificates.k8s.io", "CertificateSigningRequest")
-        | ("flowcontrol.apiserver.k8s.io", _) => json!({}),
+        | ("batch" | "flowcontrol.apiserver.k8s.io", _)
+        | ("certificates.k8s.io", "CertificateSigningRequest") => json!({}),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => {
             json!({ "conditions": [], "acceptedNames": { "plural": "", "kind": "" }, "storedVersions": [] })
         }

@@ -255,6 +255,9 @@ fn answers_are_those_that_a_real_server_gave() {
     );
 }
 
+/// What a client does to a pod.
+type Change = Box<dyn Fn(&mut Value)>;
+
 /// A pod as stored, and as a client then writes it to a subresource.
 fn pods(change: impl Fn(&mut Value)) -> (Value, Value) {
     let facts = Facts::parse(include_str!("../../../facts/builtin.txt")).unwrap();
@@ -278,7 +281,7 @@ fn pods(change: impl Fn(&mut Value)) -> (Value, Value) {
 fn a_resize_changes_processor_time_and_memory_only() {
     let resources =
         |resources: Value| move |pod: &mut Value| pod["spec"]["containers"][0]["resources"] = resources.clone();
-    let cases: [(Box<dyn Fn(&mut Value)>, &str); 9] = [
+    let cases: [(Change, &str); 9] = [
         (
             Box::new(resources(
                 json!({ "requests": { "cpu": "1500m", "memory": "1Gi" }, "limits": { "cpu": "2" } }),
