@@ -146,10 +146,10 @@ fn converted_objects(mut answer: Value, review: ReviewVersion, uid: &str) -> Res
     let status = text(&result["status"]);
     if status != "Success" {
         let message = text(&result["message"]);
-        return Err(match message.is_empty() {
-            false => message,
-            true => format!("response.result.status was '{status}', not 'Success'"),
-        });
+        let silent = || format!("response.result.status was '{status}', not 'Success'");
+        return Err(Some(message)
+            .filter(|message| !message.is_empty())
+            .unwrap_or_else(silent));
     }
     match response["convertedObjects"].take() {
         Value::Array(objects) => Ok(objects),

@@ -21,7 +21,7 @@ use super::conversion::{self, Conversion};
 pub(crate) struct Family {
     group: Arc<str>,
     kind: Arc<str>,
-    versions: Vec<Version>,
+    versions: Vec<Member>,
     /// Which of the versions objects are stored in.
     storage: usize,
     conversion: Conversion,
@@ -30,14 +30,14 @@ pub(crate) struct Family {
 }
 
 /// One version of a custom kind.
-pub(crate) struct Version {
+pub(crate) struct Member {
     name: Arc<str>,
     api_version: Arc<str>,
     written: Option<Arc<Value>>,
     compiled: OnceLock<Schema>,
 }
 
-impl Version {
+impl Member {
     /// What its objects may look like. A version without a schema knows nothing and keeps everything.
     pub(crate) fn schema(&self) -> &Schema {
         self.compiled.get_or_init(|| {
@@ -72,7 +72,7 @@ impl Family {
         let versions = written.iter().map(|version| {
             let name = version["name"].as_str()?;
             let schema = &version["schema"]["openAPIV3Schema"];
-            Some(Version {
+            Some(Member {
                 name: name.into(),
                 api_version: format!("{group}/{name}").into(),
                 written: schema.is_object().then(|| Arc::new(schema.clone())),
@@ -90,12 +90,12 @@ impl Family {
     }
 
     /// One of the versions.
-    pub(crate) fn version(&self, name: &str) -> Option<&Version> {
+    pub(crate) fn version(&self, name: &str) -> Option<&Member> {
         self.versions.iter().find(|version| &*version.name == name)
     }
 
     /// The version that objects are stored in.
-    pub(crate) fn storage(&self) -> &Version {
+    pub(crate) fn storage(&self) -> &Member {
         &self.versions[self.storage]
     }
 
@@ -113,16 +113,18 @@ impl Family {
     }
 
     /// Brings a stored object into the state in which it is served in a version, where that can be done at once.
-    pub(crate) fn serve_now(&self, object: &mut Value, to: &Version) {
+    pub(crate) fn serve_now(&self, object: &mut Value, to: &Member) {
         self.of_object(object).schema().apply_defaults(object);
         object["apiVersion"] = (&*to.api_version).into();
         to.schema().prune(object);
     }
 
     /// Brings stored objects into the state in which they are served in a version, all with one call to the webhook.
-    pub(crate) async fn serve(&self, mut objects: Vec<Value>, to: &Version) -> Result<Vec<Value>, ApiError> {
+    pub(crate) async fn serve(&self, mut objects: Vec<Value>, to: &Member) -> Result<Vec<Value>, ApiError> {
         if self.converts_at_once() {
-            objects.iter_mut().for_each(|object| self.serve_now(object, to));
+            for object in &mut objects {
+                self.serve_now(object, to);
+            }
             return Ok(objects);
         }
         for object in &mut objects {
@@ -162,12 +164,12 @@ impl Family {
     }
 
     /// Converts those of the objects that are of another version.
-    pub(crate) async fn to_version(&self, mut objects: Vec<Value>, to: &Version) -> Result<Vec<Value>, ApiError> {
+    pub(crate) async fn to_version(&self, mut objects: Vec<Value>, to: &Member) -> Result<Vec<Value>, ApiError> {
         let converter = match &self.conversion {
             Conversion::TypeOnly => {
-                objects
-                    .iter_mut()
-                    .for_each(|object| object["apiVersion"] = (&*to.api_version).into());
+                for object in &mut objects {
+                    object["apiVersion"] = (&*to.api_version).into();
+                }
                 return Ok(objects);
             }
             Conversion::Through(converter) => converter,
@@ -211,7 +213,7 @@ impl Family {
     }
 
     /// The version that an object says it is of; what does not say is of the storage version.
-    fn of_object(&self, object: &Value) -> &Version {
+    fn of_object(&self, object: &Value) -> &Member {
         let named = object["apiVersion"].as_str().and_then(split_api_version);
         named
             .and_then(|(_, version)| self.version(version))
@@ -282,7 +284,7 @@ mod tests {
         Family::of(&definition(), "Database", conversion, Revision::new(10)).unwrap()
     }
 
-    fn object(version: &str, spec: Value) -> Value {
+    fn object(version: &str, spec: &Value) -> Value {
         json!({
             "apiVersion": format!("example.com/{version}"), "kind": "Database",
             "metadata": { "name": "d", "uid": "u" }, "spec": spec,
@@ -294,18 +296,18 @@ mod tests {
         let converter = Arc::new(Renaming::default());
         let family = family(Conversion::Through(converter.clone()));
         let stored = vec![
-            object("v1", json!({ "host": "a" })),
-            object("v2", json!({ "address": "b" })),
-            object("v1", json!({ "host": "c", "port": 7 })),
+            object("v1", &json!({ "host": "a" })),
+            object("v2", &json!({ "address": "b" })),
+            object("v1", &json!({ "host": "c", "port": 7 })),
         ];
         let served = family.serve(stored, family.version("v2").unwrap()).await.unwrap();
         assert_eq!(*converter.calls.lock().unwrap(), [2]);
         assert_eq!(
             served,
             [
-                object("v2", json!({ "address": "a", "port": 1 })),
-                object("v2", json!({ "address": "b" })),
-                object("v2", json!({ "address": "c", "port": 7 })),
+                object("v2", &json!({ "address": "a", "port": 1 })),
+                object("v2", &json!({ "address": "b" })),
+                object("v2", &json!({ "address": "c", "port": 7 })),
             ]
         );
     }
@@ -313,8 +315,8 @@ mod tests {
     #[tokio::test]
     async fn an_object_is_stored_in_the_storage_version() {
         let family = family(Conversion::Through(Arc::new(Renaming::default())));
-        let stored = family.store(object("v2", json!({ "address": "a" }))).await.unwrap();
-        assert_eq!(stored, object("v1", json!({ "host": "a" })));
+        let stored = family.store(object("v2", &json!({ "address": "a" }))).await.unwrap();
+        assert_eq!(stored, object("v1", &json!({ "host": "a" })));
         assert_eq!(family.store(stored.clone()).await.unwrap(), stored);
     }
 
@@ -322,19 +324,19 @@ mod tests {
     async fn without_a_webhook_only_the_type_changes_and_unknown_fields_go() {
         let family = family(Conversion::TypeOnly);
         let stored = family
-            .store(object("v2", json!({ "address": "a", "port": 2 })))
+            .store(object("v2", &json!({ "address": "a", "port": 2 })))
             .await
             .unwrap();
-        assert_eq!(stored, object("v1", json!({ "port": 2 })));
+        assert_eq!(stored, object("v1", &json!({ "port": 2 })));
         let served = family.serve(vec![stored], family.version("v2").unwrap()).await.unwrap();
-        assert_eq!(served, [object("v2", json!({ "port": 2 }))]);
+        assert_eq!(served, [object("v2", &json!({ "port": 2 }))]);
     }
 
     #[tokio::test]
     async fn a_failed_conversion_names_the_kind_that_it_failed_for() {
         let family = family(Conversion::Through(Arc::new(Broken)));
         let served = family
-            .serve(vec![object("v1", json!({}))], family.version("v2").unwrap())
+            .serve(vec![object("v1", &json!({}))], family.version("v2").unwrap())
             .await;
         let said = "conversion webhook for example.com/v1, Kind=Database failed: no";
         assert_eq!(served.unwrap_err().to_string(), said);
@@ -343,9 +345,9 @@ mod tests {
     #[test]
     fn stored_objects_get_the_defaults_of_the_version_that_they_are_stored_in() {
         let family = family(Conversion::TypeOnly);
-        let mut stored = object("v1", json!({}));
+        let mut stored = object("v1", &json!({}));
         family.serve_now(&mut stored, family.version("v2").unwrap());
-        assert_eq!(stored, object("v2", json!({ "port": 1 })));
+        assert_eq!(stored, object("v2", &json!({ "port": 1 })));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use moorline_store::{Record, Revision, Value as StoredValue};
 use serde_json::{Value, json};
 
 use super::{
-    family::{Family, Version},
+    family::{Family, Member},
     go_type,
 };
 use crate::{
@@ -102,7 +102,7 @@ impl CustomKind {
         &self.family
     }
 
-    fn this(&self) -> &Version {
+    fn this(&self) -> &Member {
         self.family
             .version(&self.version)
             .expect("a kind is made for a version that its family has")
@@ -290,22 +290,18 @@ pub(crate) async fn served(resource: &ResourceType, records: &[Arc<Record>]) -> 
 /// A stored object as a resource serves it. Not for kinds whose conversion takes a webhook: theirs come as they are
 /// stored, under the version that they are stored in.
 pub(crate) fn served_now(resource: &ResourceType, record: &Record) -> Value {
-    match resource.strategy.as_custom() {
-        Some(custom) => {
-            let mut object = custom.stored_object(record);
-            if custom.family.converts_at_once() {
-                custom.family.serve_now(&mut object, custom.this());
-            }
-            object
+    if let Some(custom) = resource.strategy.as_custom() {
+        let mut object = custom.stored_object(record);
+        if custom.family.converts_at_once() {
+            custom.family.serve_now(&mut object, custom.this());
         }
-        None => {
-            let mut object = wire::from_stored(record.value(), &resource.gvk.api_version(), &resource.gvk.kind);
-            if resource.strategy.changes_on_read() {
-                resource.strategy.on_read(&mut object);
-            }
-            object
-        }
+        return object;
     }
+    let mut object = wire::from_stored(record.value(), &resource.gvk.api_version(), &resource.gvk.kind);
+    if resource.strategy.changes_on_read() {
+        resource.strategy.on_read(&mut object);
+    }
+    object
 }
 
 /// Whether a stored object has the fields that are asked for, as a resource serves it. What a webhook would have to
@@ -366,7 +362,7 @@ mod tests {
         resources(&definition, &Arc::new(family), Life::Open).remove(0)
     }
 
-    fn object(spec: Value) -> Value {
+    fn object(spec: &Value) -> Value {
         json!({ "apiVersion": "example.com/v1", "kind": "Database", "metadata": { "name": "d" }, "spec": spec })
     }
 
@@ -378,7 +374,7 @@ mod tests {
     fn rules_wait_until_the_object_has_the_shape_that_they_rely_on() {
         let strategy = &resource(|_| {}).strategy;
         assert_eq!(
-            said(&strategy.validate(&object(json!({ "engine": "oracle" })))),
+            said(&strategy.validate(&object(&json!({ "engine": "oracle" })))),
             [
                 "spec.engine: Unsupported value: \"oracle\": supported values: \"postgres\", \"mysql\"",
                 "<nil>: Invalid value: null: some validation rules were not checked because the object was invalid; \
@@ -390,7 +386,7 @@ mod tests {
     #[test]
     fn a_change_is_held_against_rules_about_what_was_before() {
         let strategy = &resource(|_| {}).strategy;
-        let (two, three) = (object(json!({ "replicas": 2 })), object(json!({ "replicas": 3 })));
+        let (two, three) = (object(&json!({ "replicas": 2 })), object(&json!({ "replicas": 3 })));
         assert_eq!(strategy.validate_update(&three, &two), Vec::new());
         assert_eq!(
             said(&strategy.validate_update(&two, &three)),
@@ -402,11 +398,11 @@ mod tests {
     fn a_scale_is_a_small_number() {
         let strategy = &resource(|_| {}).strategy;
         assert_eq!(
-            said(&strategy.validate(&object(json!({ "replicas": -1 })))),
+            said(&strategy.validate(&object(&json!({ "replicas": -1 })))),
             [".spec.replicas: Invalid value: -1: should be a non-negative integer"]
         );
         assert_eq!(
-            said(&strategy.validate(&object(json!({ "replicas": 1_i64 << 40 })))),
+            said(&strategy.validate(&object(&json!({ "replicas": 1_i64 << 40 })))),
             [".spec.replicas: Invalid value: 1099511627776: should be less than or equal to 2147483647"]
         );
     }
@@ -441,7 +437,7 @@ mod tests {
         let resource = resource(|_| {});
         let store = Store::memory(Options::default(), |_: &Key, _: &[u8]| Attributes::default());
         let key = Key::new(&storage("example.com", "databases"), "n", "d");
-        let value = to_stored(&resource, &object(json!({ "replicas": 2, "unknown": 1 })))
+        let value = to_stored(&resource, &object(&json!({ "replicas": 2, "unknown": 1 })))
             .await
             .unwrap();
         let record = store.create(key, value).wait().unwrap().into_record();

@@ -61,9 +61,10 @@ fn resource(definition: &Value, version: &Value, family: &Arc<Family>, life: Lif
     let plural: Arc<str> = names["plural"].as_str()?.into();
     let kind: Arc<str> = names["kind"].as_str()?.into();
     let gvk = GroupVersionKind::new(Arc::clone(&group), Arc::clone(&name), Arc::clone(&kind));
-    let status = match version["subresources"]["status"].is_object() {
-        true => StatusSubresource::Served,
-        false => StatusSubresource::Absent,
+    let status = if version["subresources"]["status"].is_object() {
+        StatusSubresource::Served
+    } else {
+        StatusSubresource::Absent
     };
     let scale = scale(&version["subresources"]["scale"]);
     let selectable = selectable(&version["selectableFields"]);
@@ -180,9 +181,9 @@ fn columns(columns: &Value) -> Vec<PrinterColumn> {
 /// A path such as `.spec.replicas` as a JSON pointer.
 fn pointer(path: &str) -> String {
     let names = path.strip_prefix('.').unwrap_or(path).split('.');
-    names
-        .map(|name| format!("/{}", name.replace('~', "~0").replace('/', "~1")))
-        .collect()
+    names.fold(String::new(), |pointer, name| {
+        pointer + "/" + &name.replace('~', "~0").replace('/', "~1")
+    })
 }
 
 /// What users of a deprecated version are told: what its author says, or which version to use instead.

@@ -24,8 +24,8 @@ mod kind;
 mod kinds;
 pub(crate) mod webhook_client;
 
-pub use kind::{CustomKind, PrinterColumn};
-pub(crate) use kind::{matches_fields, served, served_now, to_stored};
+pub use kind::PrinterColumn;
+pub(crate) use kind::{CustomKind, matches_fields, served, served_now, to_stored};
 pub(crate) use kinds::crd_of;
 
 use serde_json::Value;

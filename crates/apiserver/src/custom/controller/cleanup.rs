@@ -32,7 +32,7 @@ impl Controller {
         let over = |reason, message| Condition::new(condition::TERMINATING, false, reason, message);
         if overlaps_built_in(self.served.registry(), &group, &plural) {
             let message = "instances overlap with built-in resources in storage";
-            return self.end(record, definition, &over("OverlappingBuiltInResource", message));
+            return Some(self.end(record, definition, &over("OverlappingBuiltInResource", message)));
         }
         let family = self
             .known
@@ -40,11 +40,11 @@ impl Controller {
             .and_then(|known| known.served.as_ref())
             .map(|served| &served.family);
         let Some(family) = family.filter(|_| condition::holds(definition, condition::ESTABLISHED)) else {
-            return self.end(
+            return Some(self.end(
                 record,
                 definition,
                 &over("NeverEstablished", "resource was never established"),
-            );
+            ));
         };
         let family = Arc::clone(family);
         let scope = Scope::Resource(kinds::storage(&group, &plural));
@@ -60,11 +60,11 @@ impl Controller {
             .expect("only the past can be out of reach")
             .records;
         if objects.is_empty() {
-            return self.end(
+            return Some(self.end(
                 record,
                 definition,
                 &over("InstanceDeletionCompleted", "removed all instances"),
-            );
+            ));
         }
         let kind = text(&definition["status"]["acceptedNames"]["kind"]);
         let pending: Vec<_> = objects
@@ -104,21 +104,21 @@ impl Controller {
     }
 
     /// Lets go of a definition whose objects need not be waited for.
-    fn end(&mut self, record: &Arc<Record>, definition: &Value, said: &Condition) -> Option<Writes> {
+    fn end(&mut self, record: &Arc<Record>, definition: &Value, said: &Condition) -> Writes {
         let finalizers: Vec<&str> = meta::of(definition)
             .finalizers()
             .filter(|name| *name != CLEANUP)
             .collect();
         if finalizers.is_empty() {
             let pending = self.store.delete_at(record.key().clone(), record.mod_revision());
-            return Some(Writes {
+            return Writes {
                 of: Of::End,
                 pending: vec![pending],
-            });
+            };
         }
         let mut next = definition.clone();
         next["metadata"]["finalizers"] = json!(finalizers);
         said.set(&mut next, self.world.now());
-        Some(self.update(record, definition, next))
+        self.update(record, definition, next)
     }
 }

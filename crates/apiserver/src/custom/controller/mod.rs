@@ -160,7 +160,9 @@ impl Controller {
             resources.extend(this.make(record, definition).unwrap_or_default());
         }
         this.served.registry().change(|_| false, resources);
-        stored.iter().for_each(|(record, _)| this.see_anew(record.key().name()));
+        for (record, _) in &stored {
+            this.see_anew(record.key().name());
+        }
         let mut names: BTreeSet<String> = stored
             .iter()
             .map(|(record, _)| record.key().name().to_owned())
@@ -206,7 +208,9 @@ impl Controller {
 
     fn take_refused(&mut self) -> BTreeSet<String> {
         let names = std::mem::take(&mut self.refused);
-        names.iter().for_each(|name| self.see_anew(name));
+        for name in &names {
+            self.see_anew(name);
+        }
         names
     }
 
@@ -375,7 +379,9 @@ impl Controller {
             .filter(|(_, known)| known.in_conflict)
             .map(|(name, _)| name.clone())
             .collect();
-        waiting.iter().for_each(|name| self.see_anew(name));
+        for name in &waiting {
+            self.see_anew(name);
+        }
         waiting
     }
 
@@ -431,15 +437,17 @@ impl Controller {
         let names = &definition["status"]["acceptedNames"];
         let group = definition["spec"]["group"].as_str().unwrap_or_default();
         let plural = names["plural"].as_str().unwrap_or_default();
-        let named = [condition::NAMES_ACCEPTED, condition::ESTABLISHED];
-        let accepted = named.iter().any(|name| condition::holds(definition, name));
+        let accepted = [condition::NAMES_ACCEPTED, condition::ESTABLISHED]
+            .iter()
+            .any(|name| condition::holds(definition, name));
         let known = self.known.get_mut(record.key().name())?;
         if !accepted || overlaps_built_in(self.served.registry(), group, plural) {
             return known.served.take().map(|_| Vec::new());
         }
-        let life = match condition::holds(definition, condition::TERMINATING) {
-            true => Life::Closing,
-            false => Life::Open,
+        let life = if condition::holds(definition, condition::TERMINATING) {
+            Life::Closing
+        } else {
+            Life::Open
         };
         let of = meta::of(definition);
         let made_from = MadeFrom {
@@ -533,15 +541,11 @@ fn established(definition: &Value, settled: Condition) -> Condition {
         .and_then(Value::as_str);
     let broken = bundle.is_some_and(|bundle| definition::ca_bundle_fault(bundle).is_some());
     let was = condition::holds(definition, condition::ESTABLISHED);
-    match broken && settled.holds && !was {
-        true => Condition::new(
-            condition::ESTABLISHED,
-            false,
-            "InvalidCABundle",
-            "The conversion webhook CABundle is invalid",
-        ),
-        false => settled,
+    if !broken || !settled.holds || was {
+        return settled;
     }
+    let message = "The conversion webhook CABundle is invalid";
+    Condition::new(condition::ESTABLISHED, false, "InvalidCABundle", message)
 }
 
 fn conversion(definition: &Value, client: &Arc<WebhookClient>, world: &Arc<dyn World>) -> Conversion {

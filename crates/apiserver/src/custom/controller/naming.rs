@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use moorline_machinery::field::quote;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::super::condition::{Condition, ESTABLISHED, NAMES_ACCEPTED};
 
@@ -120,14 +120,17 @@ fn list(names: &Value, key: &str) -> Vec<Value> {
 }
 
 fn set(names: &mut Map<String, Value>, key: &str, list: Vec<Value>) {
-    match list.is_empty() {
-        true => drop(names.remove(key)),
-        false => drop(names.insert(key.to_owned(), json!(list))),
+    if list.is_empty() {
+        names.remove(key);
+    } else {
+        names.insert(key.to_owned(), list.into());
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn definition(plural: &str, short: &[&str], kind: &str) -> Value {

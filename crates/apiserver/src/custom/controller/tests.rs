@@ -240,9 +240,9 @@ fn a_new_definition_is_served_before_it_is_called_established() {
     );
     // The creation and one write: nobody waits for the steps between.
     assert!(watch.try_next().is_some() && watch.try_next().is_some() && watch.try_next().is_none());
-    let served = server.served("v1", "databases").unwrap();
-    assert_eq!(&*served.gvk.kind, "Database");
-    assert!(served.namespaced && served.has_status());
+    let databases = server.served("v1", "databases").unwrap();
+    assert_eq!(&*databases.gvk.kind, "Database");
+    assert!(databases.namespaced && databases.has_status());
 }
 
 #[test]
@@ -311,7 +311,7 @@ fn a_changed_definition_is_served_as_it_is_now() {
     assert_eq!(v2.short_names, vec!["base".into()]);
     assert!(!Arc::ptr_eq(&before, &server.served("v1", "databases").unwrap()));
     server.change(&name, |definition| {
-        definition["spec"]["versions"][1]["served"] = false.into()
+        definition["spec"]["versions"][1]["served"] = false.into();
     });
     assert!(server.served("v2", "databases").is_none());
     assert!(server.served("v1", "databases").is_some());
@@ -323,7 +323,7 @@ fn a_write_that_leaves_the_specification_alone_leaves_what_is_served_alone() {
     let name = server.create(database());
     let before = server.served("v1", "databases").unwrap();
     server.change(&name, |definition| {
-        definition["metadata"]["labels"] = json!({ "a": "b" })
+        definition["metadata"]["labels"] = json!({ "a": "b" });
     });
     assert!(Arc::ptr_eq(&before, &server.served("v1", "databases").unwrap()));
 }
@@ -339,9 +339,9 @@ fn objects_go_before_their_definition_and_no_new_ones_come() {
     server.put_object("free", &object("free", json!([])));
     server.put_object("held", &object("held", json!(["mine"])));
     server.delete(&name);
-    let served = server.served("v1", "databases").unwrap();
+    let databases = server.served("v1", "databases").unwrap();
     assert_eq!(
-        served.strategy.creation_refused(),
+        databases.strategy.creation_refused(),
         Some("create not allowed while custom resource definition is terminating")
     );
     let left = server.objects();
@@ -362,7 +362,7 @@ fn a_definition_that_others_hold_stays_when_its_objects_are_gone() {
     let mut server = Server::new();
     let name = server.create(database());
     server.change(&name, |definition| {
-        definition["metadata"]["finalizers"] = json!(["mine"])
+        definition["metadata"]["finalizers"] = json!(["mine"]);
     });
     server.delete(&name);
     let definition = server.definition(&name).unwrap();

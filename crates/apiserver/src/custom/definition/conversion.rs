@@ -13,6 +13,10 @@ use super::{super::condition, invalid, list, required, text};
 /// Versions of reviews that this server sends.
 const REVIEWS: [&str; 2] = ["v1", "v1beta1"];
 
+// Fields are named as they stand in Kubernetes' own types, not as they were written.
+const CLIENT: &str = "spec.conversion.webhookClientConfig";
+const VERSIONS: &str = "spec.conversion.conversionReviewVersions";
+
 /// Whether certificates that cannot be read are let pass: in a definition that is not in use they do no harm yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Bundle {
@@ -71,9 +75,6 @@ pub(super) fn check(spec: &Value, bundle: Bundle, review: Review, errors: &mut V
         "None" | "Webhook" => {}
         other => errors.push(not_supported("spec.conversion.strategy", other, &["None", "Webhook"])),
     }
-    // Fields are named as they stand in Kubernetes' own types, not as they were written.
-    const CLIENT: &str = "spec.conversion.webhookClientConfig";
-    const VERSIONS: &str = "spec.conversion.conversionReviewVersions";
     let webhook = &conversion["webhook"];
     let client = &webhook["clientConfig"];
     let versions = list(webhook, "conversionReviewVersions");
@@ -128,7 +129,7 @@ fn check_reviews(versions: &[Value], review: Review, at: &str, errors: &mut Vec<
 }
 
 /// What is wrong with the address of a webhook.
-pub(crate) fn url_faults(url: &str, at: &str, errors: &mut Vec<FieldError>) {
+fn url_faults(url: &str, at: &str, errors: &mut Vec<FieldError>) {
     const FORM: &str = "; desired format: https://host[/path]";
     let (rest, fragment) = url.split_once('#').unwrap_or((url, ""));
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -208,7 +209,7 @@ fn check_service_path(path: &str, at: &str, errors: &mut Vec<FieldError>) {
 }
 
 /// What is wrong with the number of a port.
-pub(crate) fn port_complaint(port: i64) -> Option<&'static str> {
+fn port_complaint(port: i64) -> Option<&'static str> {
     (!(1..=65535).contains(&port)).then_some("must be between 1 and 65535, inclusive")
 }
 

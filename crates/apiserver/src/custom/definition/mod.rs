@@ -17,8 +17,8 @@ use moorline_machinery::{
 use serde_json::{Value, json};
 
 use super::condition::{self, Condition};
+pub(crate) use conversion::ca_bundle_fault;
 use conversion::{Bundle, Review};
-pub(crate) use conversion::{ca_bundle_fault, port_complaint, url_faults};
 use version::Shared;
 
 /// The finalizer by which a definition waits for its objects to go.

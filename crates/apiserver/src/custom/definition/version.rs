@@ -175,9 +175,10 @@ fn about_versions(spec: &Value, shared: &Shared<'_>, detail: &str) -> FieldError
             shared.fields.within(version, "selectableFields"),
         )
     });
-    let shown = match spec["versions"].is_array() {
-        true => format!("[{}]", shown.collect::<Vec<_>>().join(",")),
-        false => "null".to_owned(),
+    let shown = if spec["versions"].is_array() {
+        format!("[{}]", shown.collect::<Vec<_>>().join(","))
+    } else {
+        "null".to_owned()
     };
     FieldError {
         kind: ErrorKind::Invalid,

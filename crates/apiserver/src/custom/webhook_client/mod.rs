@@ -8,7 +8,6 @@ mod tests;
 
 use std::{
     collections::HashMap,
-    error::Error as _,
     future::Future,
     io,
     net::SocketAddr,
@@ -246,10 +245,7 @@ fn deepest(error: &hyper_util::client::legacy::Error) -> String {
     while let Some(source) = cause.source() {
         cause = source;
     }
-    match error.source().is_some() {
-        true => cause.to_string(),
-        false => error.to_string(),
-    }
+    cause.to_string()
 }
 
 fn trusting(bundle: &Bytes) -> Result<ClientConfig, WebhookError> {
