@@ -100,7 +100,7 @@ pub(crate) fn prepare_update(object: &mut Value, old: &Value) {
     }
 }
 
-/// Brings a definition that is marked as deleted into the state of waiting for its objects to go.
+/// Brings a definition that was just marked as deleted into the state of waiting for its objects to go.
 pub(crate) fn prepare_delete(object: &mut Value) {
     if condition::holds(object, condition::TERMINATING) {
         return;
@@ -111,6 +111,14 @@ pub(crate) fn prepare_delete(object: &mut Value) {
     else {
         return;
     };
+    // Definitions go without grace, and their generation tells of their specification alone.
+    let generation = meta::of(object).generation();
+    if let Some(metadata) = meta::of_mut(object) {
+        metadata.remove("deletionGracePeriodSeconds");
+        if generation > 1 {
+            metadata.insert("generation".to_owned(), (generation - 1).into());
+        }
+    }
     if !meta::of(object).has_finalizer(CLEANUP) {
         let mut finalizers: Vec<String> = meta::of(object).finalizers().map(str::to_owned).collect();
         finalizers.push(CLEANUP.to_owned());

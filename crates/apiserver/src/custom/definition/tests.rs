@@ -253,6 +253,50 @@ fn each_fault_is_told_in_the_words_of_kubernetes() {
                     .into(),
             ],
         ),
+        (
+            |object| object["spec"]["versions"] = json!([]),
+            vec![
+                "spec.versions: Invalid value: []: must have exactly one version marked as storage version".into(),
+                "status.storedVersions: Invalid value: null: must have at least one stored version".into(),
+            ],
+        ),
+        (
+            |object| {
+                let service = json!({ "name": "", "namespace": "x", "path": "a//b/" });
+                object["spec"]["conversion"] = json!({ "strategy": "Webhook", "webhook": {
+                    "clientConfig": { "service": service }, "conversionReviewVersions": ["v1"],
+                }});
+            },
+            vec![
+                "spec.conversion.webhookClientConfig.service.namespace: Required value".into(),
+                "spec.conversion.webhookClientConfig.service.path: Invalid value: \"a//b/\": must start with a '/'".into(),
+                "spec.conversion.webhookClientConfig.service.path: Invalid value: \"a//b/\": segment[0] may not be empty"
+                    .into(),
+                "spec.conversion.webhookClientConfig.service.path: Invalid value: \"a//b/\": segment[1] may not be empty"
+                    .into(),
+            ],
+        ),
+        (
+            |object| object["spec"]["conversion"] = json!({ "strategy": "Other" }),
+            vec![
+                "spec.conversion.strategy: Unsupported value: \"Other\": supported values: \"None\", \"Webhook\"".into(),
+            ],
+        ),
+        (
+            |object| object["spec"] = json!({}),
+            vec![
+                "metadata.name: Invalid value: \"databases.example.com\": must be spec.names.plural+\".\"+spec.group"
+                    .into(),
+                "spec.group: Required value".into(),
+                "spec.scope: Required value".into(),
+                "spec.versions: Invalid value: null: must have exactly one version marked as storage version".into(),
+                "spec.names.plural: Required value".into(),
+                "spec.names.singular: Required value".into(),
+                "spec.names.kind: Required value".into(),
+                "spec.names.listKind: Required value".into(),
+                "status.storedVersions: Invalid value: null: must have at least one stored version".into(),
+            ],
+        ),
     ];
     for (change, expected) in cases {
         assert_eq!(complaints(&definition(change)), expected);
@@ -351,10 +395,13 @@ fn a_version_stays_while_objects_may_be_stored_in_it() {
 fn a_deleted_definition_waits_for_its_objects() {
     let mut object = definition(|_| {});
     object["metadata"]["finalizers"] = json!(["mine"]);
-    object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+    object["metadata"]["generation"] = 4.into();
+    meta::mark_deleted(&mut object, jiff::Timestamp::UNIX_EPOCH, std::time::Duration::ZERO);
     prepare_delete(&mut object);
     prepare_delete(&mut object);
     assert_eq!(object["metadata"]["finalizers"], json!(["mine", CLEANUP]));
+    assert_eq!(object["metadata"]["generation"], 4);
+    assert_eq!(object["metadata"].get("deletionGracePeriodSeconds"), None);
     let said = Condition::of(&object, condition::TERMINATING).unwrap();
     assert_eq!((said.holds, said.reason.as_str()), (true, "InstanceDeletionPending"));
 }
