@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// One version of a custom kind.
-pub struct CustomKind {
+pub(crate) struct CustomKind {
     pub(super) family: Arc<Family>,
     /// The name of the version, which the family has.
     pub(super) version: Arc<str>,
@@ -71,24 +71,24 @@ pub(crate) struct SelectableField {
 
 /// A column of a table of custom objects, as its definition describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PrinterColumn {
+pub(crate) struct PrinterColumn {
     /// Its title.
-    pub name: String,
+    pub(crate) name: String,
     /// The type of its values, such as `integer` or `date`.
-    pub kind: String,
+    pub(crate) kind: String,
     /// How values of the type are to be read; may be empty.
-    pub format: String,
+    pub(crate) format: String,
     /// What it shows; may be empty.
-    pub description: String,
+    pub(crate) description: String,
     /// Above zero only in wide tables.
-    pub priority: i64,
+    pub(crate) priority: i64,
     /// Where its values are found, such as `.spec.replicas`.
-    pub json_path: String,
+    pub(crate) json_path: String,
 }
 
 impl PrinterColumn {
     /// As it is written in a definition.
-    pub fn to_value(&self) -> Value {
+    pub(crate) fn to_value(&self) -> Value {
         json!({
             "name": self.name, "type": self.kind, "format": self.format, "description": self.description,
             "priority": self.priority, "jsonPath": self.json_path,

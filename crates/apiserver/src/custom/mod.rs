@@ -24,8 +24,7 @@ mod kind;
 mod kinds;
 pub(crate) mod webhook_client;
 
-pub use kind::PrinterColumn;
-pub(crate) use kind::{CustomKind, matches_fields, served, served_now, to_stored};
+pub(crate) use kind::{CustomKind, PrinterColumn, matches_fields, served, served_now, to_stored};
 pub(crate) use kinds::crd_of;
 
 use serde_json::Value;

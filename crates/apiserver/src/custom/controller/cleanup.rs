@@ -6,7 +6,7 @@ use moorline_machinery::meta;
 use moorline_store::{List, Record, Scope, Start};
 use serde_json::{Value, json};
 
-use super::{Controller, Of, Writes, overlaps_built_in};
+use super::{Controller, Of, Writes, serving::overlaps_built_in};
 use crate::{
     custom::{
         condition::{self, Condition},

@@ -10,6 +10,7 @@
 
 mod cleanup;
 mod naming;
+mod serving;
 #[cfg(test)]
 mod tests;
 
@@ -26,18 +27,14 @@ use moorline_machinery::{
     meta, time,
 };
 use moorline_store::{
-    Committed, Event, Key, Pending, Record, Resource, Revision, Scope, Start, Store, Watch, WatchError, WriteError,
+    Committed, Event, Key, Pending, Record, Revision, Scope, Start, Store, Watch, WatchError, WriteError,
 };
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::{
     condition::{self, Condition},
-    conversion::{Conversion, WebhookConverter},
-    definition,
-    family::Family,
-    kind::Life,
-    kinds,
+    definition, kinds,
     webhook_client::WebhookClient,
 };
 use crate::{
@@ -46,6 +43,7 @@ use crate::{
     wire,
 };
 use naming::Taken;
+use serving::{Served, is_custom_at};
 
 /// The controller of definitions.
 pub(crate) struct Controller {
@@ -87,23 +85,6 @@ struct Known {
     /// Whether it waits for a name that another has.
     in_conflict: bool,
     served: Option<Served>,
-}
-
-/// What a definition made the server serve.
-struct Served {
-    family: Arc<Family>,
-    storage: Resource,
-    /// The specification that it was made from.
-    made_from: MadeFrom,
-    life: Life,
-}
-
-/// Tells one specification from another: it changes with the generation.
-#[derive(PartialEq)]
-struct MadeFrom {
-    uid: String,
-    generation: i64,
-    names: Value,
 }
 
 /// Why the controller cannot begin.
@@ -412,69 +393,6 @@ impl Controller {
         self.neighbours(name)
     }
 
-    /// Registers what a definition makes the server serve, if that has changed.
-    fn serve(&mut self, record: &Record, definition: &Value) {
-        let before = self
-            .known
-            .get(record.key().name())
-            .and_then(|known| known.served.as_ref());
-        let before = before.map(|served| served.storage.clone());
-        if let Some(resources) = self.make(record, definition) {
-            let name = record.key().name();
-            let now = self
-                .known
-                .get(name)
-                .and_then(|known| known.served.as_ref())
-                .map(|served| &served.storage);
-            let storages: Vec<&Resource> = before.iter().chain(now).collect();
-            let old = |resource: &ResourceType| storages.iter().any(|storage| is_custom_at(resource, storage));
-            self.served.registry().change(old, resources);
-        }
-    }
-
-    /// The resources of a definition, if they differ from what is served for it.
-    fn make(&mut self, record: &Record, definition: &Value) -> Option<Vec<Arc<ResourceType>>> {
-        let names = &definition["status"]["acceptedNames"];
-        let group = definition["spec"]["group"].as_str().unwrap_or_default();
-        let plural = names["plural"].as_str().unwrap_or_default();
-        let accepted = [condition::NAMES_ACCEPTED, condition::ESTABLISHED]
-            .iter()
-            .any(|name| condition::holds(definition, name));
-        let known = self.known.get_mut(record.key().name())?;
-        if !accepted || overlaps_built_in(self.served.registry(), group, plural) {
-            return known.served.take().map(|_| Vec::new());
-        }
-        let life = if condition::holds(definition, condition::TERMINATING) {
-            Life::Closing
-        } else {
-            Life::Open
-        };
-        let of = meta::of(definition);
-        let made_from = MadeFrom {
-            uid: of.uid().to_owned(),
-            generation: of.generation(),
-            names: names.clone(),
-        };
-        let family = match &known.served {
-            Some(served) if served.made_from == made_from && served.life == life => return None,
-            // Compiled schemas outlive the announcement that the definition goes.
-            Some(served) if served.made_from == made_from => Arc::clone(&served.family),
-            _ => {
-                let conversion = conversion(definition, &self.client, &self.world);
-                let kind = names["kind"].as_str().unwrap_or_default();
-                Arc::new(Family::of(definition, kind, conversion, record.mod_revision())?)
-            }
-        };
-        let resources = kinds::resources(definition, &family, life);
-        known.served = Some(Served {
-            family,
-            storage: kinds::storage(group, plural),
-            made_from,
-            life,
-        });
-        Some(resources)
-    }
-
     fn read(&self, record: Arc<Record>) -> (Arc<Record>, Value) {
         let gvk = &self.definitions.gvk;
         let definition = wire::from_stored(record.value(), &gvk.api_version(), &gvk.kind);
@@ -522,18 +440,6 @@ enum After {
     Rest,
 }
 
-fn is_custom_at(resource: &ResourceType, storage: &Resource) -> bool {
-    resource.storage == *storage && resource.strategy.as_custom().is_some()
-}
-
-/// Whether a kind would have the place of a built-in one.
-fn overlaps_built_in(registry: &Registry, group: &str, plural: &str) -> bool {
-    let served = registry.served();
-    served.all().any(|resource| {
-        *resource.gvr.group == *group && *resource.gvr.resource == *plural && resource.strategy.as_custom().is_none()
-    })
-}
-
 /// A webhook that cannot be trusted keeps a kind from being served.
 fn established(definition: &Value, settled: Condition) -> Condition {
     let bundle = definition
@@ -546,15 +452,4 @@ fn established(definition: &Value, settled: Condition) -> Condition {
     }
     let message = "The conversion webhook CABundle is invalid";
     Condition::new(condition::ESTABLISHED, false, "InvalidCABundle", message)
-}
-
-fn conversion(definition: &Value, client: &Arc<WebhookClient>, world: &Arc<dyn World>) -> Conversion {
-    let conversion = &definition["spec"]["conversion"];
-    match conversion["strategy"].as_str() {
-        Some("Webhook") => {
-            let converter = WebhookConverter::new(conversion, Arc::clone(client), Arc::clone(world));
-            Conversion::Through(Arc::new(converter))
-        }
-        _ => Conversion::TypeOnly,
-    }
 }

@@ -5,7 +5,7 @@ use std::{
 
 use jiff::Timestamp;
 use moorline_machinery::{gvk::GroupVersionResource, schema::Schema};
-use moorline_store::{Attributes, Options, Store};
+use moorline_store::{Attributes, Options, Resource, Store};
 use serde_json::json;
 
 use super::{super::webhook_client::FindService, *};
