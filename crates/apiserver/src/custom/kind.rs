@@ -269,6 +269,11 @@ impl Strategy for CustomKind {
 /// What to store for an object of a resource: as it is for built-in kinds, in the storage version for custom ones.
 pub(crate) async fn to_stored(resource: &ResourceType, object: &Value) -> Result<StoredValue, ApiError> {
     match resource.strategy.as_custom() {
+        None if resource.strategy.changes_on_read() => {
+            let mut object = object.clone();
+            resource.strategy.on_store(&mut object);
+            Ok(wire::to_stored(&object))
+        }
         None => Ok(wire::to_stored(object)),
         Some(custom) => Ok(wire::to_stored_with_version(
             &custom.family.store(object.clone()).await?,

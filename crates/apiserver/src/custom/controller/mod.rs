@@ -140,7 +140,7 @@ impl Controller {
         for (record, definition) in &stored {
             resources.extend(this.make(record, definition).unwrap_or_default());
         }
-        this.served.registry().change(|_| false, resources);
+        this.served.registry().change(|_| false, &resources);
         for (record, _) in &stored {
             this.see_anew(record.key().name());
         }
@@ -388,7 +388,7 @@ impl Controller {
         if let Some(served) = known.served {
             self.served
                 .registry()
-                .change(|resource| is_custom_at(resource, &served.storage), Vec::new());
+                .change(|resource| is_custom_at(resource, &served.storage), &[]);
         }
         self.neighbours(name)
     }

@@ -54,7 +54,7 @@ impl Controller {
                 .map(|served| &served.storage);
             let storages: Vec<&Resource> = before.iter().chain(now).collect();
             let old = |resource: &ResourceType| storages.iter().any(|storage| is_custom_at(resource, storage));
-            self.served.registry().change(old, resources);
+            self.served.registry().change(old, &resources);
         }
     }
 

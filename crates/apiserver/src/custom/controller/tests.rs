@@ -12,7 +12,7 @@ use super::{super::webhook_client::FindService, *};
 use crate::{
     core::World,
     resource::{LazySchema, Registry},
-    strategy::Plain,
+    strategy::Strategy,
     wire::TypePrefix,
 };
 
@@ -31,6 +31,11 @@ impl World for TestWorld {
         format!("uid-{}", self.random())
     }
 }
+
+/// A kind with no rules of its own.
+struct Plain;
+
+impl Strategy for Plain {}
 
 struct NoServices;
 
@@ -397,7 +402,7 @@ fn a_version_in_a_group_of_the_project_says_by_what_right() {
     assert_eq!((said.holds, said.reason.as_str()), (false, "UnapprovedAnnotation"));
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn the_task_serves_a_definition_as_soon_as_it_is_written() {
     let Server {
         store,
