@@ -254,7 +254,7 @@ impl<K: Eq + Hash + Clone, O: Observer> Core<K, O> {
         let run = Run {
             since: now,
             ticket,
-            position: self.processing.len(),
+            position: u32::try_from(self.processing.len()).expect("the keys of one queue are fewer than four billion"),
             priority: turn.priority,
             start,
         };
@@ -426,8 +426,9 @@ impl<K: Eq + Hash + Clone, O: Observer> Core<K, O> {
     /// Takes a key off the list of those that are processing.
     #[inline]
     fn leave(&mut self, run: Run) {
-        self.processing.swap_remove(run.position);
-        if let Some(moved) = self.processing.get(run.position)
+        let position = run.position as usize;
+        self.processing.swap_remove(position);
+        if let Some(moved) = self.processing.get(position)
             && let Standing::Processing(other, _) = &mut self.slots[*moved].standing
         {
             other.position = run.position;
@@ -454,7 +455,7 @@ impl<K: Eq + Hash + Clone, O: Observer> Core<K, O> {
         self.timers.rebuild(&self.slots);
         for (id, slot) in self.slots.iter() {
             if let Standing::Processing(run, _) = slot.standing {
-                self.processing[run.position] = id;
+                self.processing[run.position as usize] = id;
             }
         }
     }

@@ -62,7 +62,7 @@ pub(crate) struct Run {
     /// Tells this hand-out from all others.
     pub(crate) ticket: u64,
     /// Where the key is in the list of those that are processing.
-    pub(crate) position: usize,
+    pub(crate) position: u32,
     pub(crate) priority: Priority,
     pub(crate) start: Start,
 }
@@ -77,7 +77,6 @@ pub(crate) enum Start {
 
 pub(crate) struct Slot<K> {
     pub(crate) key: K,
-    hash: u32,
     pub(crate) standing: Standing,
     /// Failures in a row, not counting those of runs that started during the backoff.
     pub(crate) failures: u32,
@@ -116,23 +115,20 @@ pub(crate) enum Found {
     Stale,
 }
 
-/// A slot in the index, with its hash at hand: growing and probing need not visit the slots, which lie far apart.
-/// Half a hash is enough to tell keys apart and keeps twice as much of the index in the processor's cache.
-#[derive(Debug)]
-struct Indexed {
-    hash: u32,
-    id: SlotId,
-}
-
 /// Spreads half a hash over the bits that the table looks at, which are the lowest and the highest.
 fn spread(hash: u32) -> u64 {
     u64::from(hash).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
 /// All keys that are not idle, each stored once and found by its hash.
+///
+/// With many keys, time goes where memory is touched out of order. So the table holds numbers only, and what it needs
+/// to grow is packed by itself, not spread over the slots.
 pub(crate) struct Slots<K> {
     slab: Slab<Slot<K>>,
-    table: HashTable<Indexed>,
+    table: HashTable<SlotId>,
+    /// Half of the hash of each slot's key.
+    hashes: Vec<u32>,
     hasher: DefaultHashBuilder,
 }
 
@@ -150,6 +146,7 @@ impl<K: Eq + Hash> Slots<K> {
         Self {
             slab: Slab::new(),
             table: HashTable::new(),
+            hashes: Vec::new(),
             hasher: DefaultHashBuilder::default(),
         }
     }
@@ -159,11 +156,9 @@ impl<K: Eq + Hash> Slots<K> {
     }
 
     pub(crate) fn find(&self, key: &K) -> Option<SlotId> {
-        let hash = self.hash(key);
-        let found = self.table.find(spread(hash), |entry| {
-            entry.hash == hash && self.slab[entry.id.index()].key == *key
-        });
-        found.map(|entry| entry.id)
+        self.table
+            .find(spread(self.hash(key)), |id| self.slab[id.index()].key == *key)
+            .copied()
     }
 
     /// Whether the key in this slot, if there is one, is with the worker that has this ticket.
@@ -177,19 +172,21 @@ impl<K: Eq + Hash> Slots<K> {
     #[inline]
     pub(crate) fn find_or_insert(&mut self, key: K, standing: impl FnOnce() -> Standing) -> (SlotId, Presence) {
         let hash = self.hash(&key);
-        let Self { slab, table, .. } = self;
-        match table.entry(
-            spread(hash),
-            |entry| entry.hash == hash && slab[entry.id.index()].key == key,
-            |entry| spread(entry.hash),
-        ) {
-            Entry::Occupied(found) => (found.get().id, Presence::Known),
+        let Self {
+            slab, table, hashes, ..
+        } = self;
+        let same = |id: &SlotId| slab[id.index()].key == key;
+        match table.entry(spread(hash), same, |id| spread(hashes[id.index()])) {
+            Entry::Occupied(found) => (*found.get(), Presence::Known),
             Entry::Vacant(vacant) => {
                 let id = SlotId::new(slab.vacant_key());
-                vacant.insert(Indexed { hash, id });
+                vacant.insert(id);
+                match hashes.get_mut(id.index()) {
+                    Some(place) => *place = hash,
+                    None => hashes.push(hash),
+                }
                 slab.insert(Slot {
                     key,
-                    hash,
                     standing: standing(),
                     failures: 0,
                     rested_at: Moment::START,
@@ -201,12 +198,12 @@ impl<K: Eq + Hash> Slots<K> {
 
     #[inline]
     pub(crate) fn remove(&mut self, id: SlotId) -> Slot<K> {
-        let slot = self.slab.remove(id.index());
+        let hash = spread(self.hashes[id.index()]);
         self.table
-            .find_entry(spread(slot.hash), |entry| entry.id == id)
+            .find_entry(hash, |other| *other == id)
             .expect("every slot is in the table")
             .remove();
-        slot
+        self.slab.remove(id.index())
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (SlotId, &Slot<K>)> {
@@ -219,23 +216,31 @@ impl<K: Eq + Hash> Slots<K> {
 
     #[cfg(test)]
     pub(crate) fn capacity(&self) -> usize {
-        self.slab.capacity().max(self.table.capacity())
+        self.slab
+            .capacity()
+            .max(self.table.capacity())
+            .max(self.hashes.capacity())
     }
 
     /// Gives unused memory back. Slots are numbered anew; whoever holds a number must look it up again.
     pub(crate) fn compact(&mut self) {
-        let Self { slab, table, .. } = self;
-        slab.compact(|slot, from, to| {
-            let from = SlotId::new(from);
-            let entry = table
-                .find_mut(spread(slot.hash), |entry| entry.id == from)
-                .expect("every slot is in the table");
-            entry.id = SlotId::new(to);
+        let Self {
+            slab, table, hashes, ..
+        } = self;
+        slab.compact(|_, from, to| {
+            let (from, to) = (SlotId::new(from), SlotId::new(to));
+            let hash = hashes[from.index()];
+            *table
+                .find_mut(spread(hash), |id| *id == from)
+                .expect("every slot is in the table") = to;
+            hashes[to.index()] = hash;
             true
         });
         let room = (2 * slab.len()).max(SPARE);
         slab.reserve_exact(room - slab.len());
-        table.shrink_to(room, |entry| spread(entry.hash));
+        hashes.truncate(slab.len());
+        hashes.shrink_to(room);
+        table.shrink_to(room, |id| spread(hashes[id.index()]));
     }
 
     #[inline]

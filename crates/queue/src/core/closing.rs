@@ -34,6 +34,9 @@ impl<K: Eq + Hash + Clone, O: Observer> Core<K, O> {
             return;
         }
         self.phase = Phase::Closing;
+        if self.timers.live() == 0 {
+            return;
+        }
         let mut delayed: Vec<_> = self
             .slots
             .iter()
