@@ -25,15 +25,23 @@ pub(crate) struct Family {
     /// Which of the versions objects are stored in.
     storage: usize,
     conversion: Conversion,
+    likeness: Likeness,
     /// When the definition was last changed, or later: what was written since is stored as these schemas want it.
     since: Revision,
+}
+
+/// Whether all versions have the same schema.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Likeness {
+    Same,
+    Different,
 }
 
 /// One version of a custom kind.
 pub(crate) struct Member {
     name: Arc<str>,
     api_version: Arc<str>,
-    written: Option<Arc<Value>>,
+    written: Option<Value>,
     compiled: OnceLock<Schema>,
 }
 
@@ -41,14 +49,9 @@ impl Member {
     /// What its objects may look like. A version without a schema knows nothing and keeps everything.
     pub(crate) fn schema(&self) -> &Schema {
         self.compiled.get_or_init(|| {
-            let compiled = self.written.as_deref().map(Schema::custom_resource);
+            let compiled = self.written.as_ref().map(Schema::custom_resource);
             compiled.and_then(Result::ok).unwrap_or_else(Schema::anything)
         })
-    }
-
-    /// The schema as its author wrote it.
-    pub(crate) fn written(&self) -> Option<&Arc<Value>> {
-        self.written.as_ref()
     }
 
     /// Such as `example.com/v1`.
@@ -75,16 +78,19 @@ impl Family {
             Some(Member {
                 name: name.into(),
                 api_version: format!("{group}/{name}").into(),
-                written: schema.is_object().then(|| Arc::new(schema.clone())),
+                written: schema.is_object().then(|| schema.clone()),
                 compiled: OnceLock::new(),
             })
         });
+        let versions: Vec<Member> = versions.collect::<Option<_>>()?;
+        let alike = versions.iter().all(|version| version.written == versions[0].written);
         Some(Self {
             group: group.into(),
             kind: kind.into(),
-            versions: versions.collect::<Option<_>>()?,
+            versions,
             storage,
             conversion,
+            likeness: if alike { Likeness::Same } else { Likeness::Different },
             since,
         })
     }
@@ -106,10 +112,7 @@ impl Family {
 
     /// Whether what was written at a revision is served as it is stored, but for its type.
     pub(crate) fn serves_as_stored(&self, written: Revision) -> bool {
-        let first = self.versions[0].written.as_deref();
-        written > self.since
-            && self.converts_at_once()
-            && self.versions.iter().all(|version| version.written.as_deref() == first)
+        written > self.since && self.likeness == Likeness::Same && self.converts_at_once()
     }
 
     /// Brings a stored object into the state in which it is served in a version, where that can be done at once.

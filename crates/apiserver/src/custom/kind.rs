@@ -246,10 +246,6 @@ impl Strategy for CustomKind {
         errors
     }
 
-    fn published_schema(&self) -> Option<Arc<Value>> {
-        self.this().written().cloned()
-    }
-
     fn printer_columns(&self) -> Option<&[PrinterColumn]> {
         Some(&self.columns)
     }
