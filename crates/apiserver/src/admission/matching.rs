@@ -112,7 +112,10 @@ fn selects_namespace(webhook: &Webhook, subject: &Subject<'_>, object: &Value) -
     }
     let key = Key::new(&builtin::namespaces_storage(), "", subject.namespace);
     let Some(record) = subject.attributes.call.core.store.get(&key) else {
-        return Err(ApiError::not_found(&GroupResource::from("namespaces"), subject.namespace));
+        return Err(ApiError::not_found(
+            &GroupResource::from("namespaces"),
+            subject.namespace,
+        ));
     };
     let namespace = wire::from_stored(record.value(), "v1", "Namespace");
     Ok(selector.matches(&meta::of(&namespace).labels()))
@@ -123,19 +126,14 @@ fn selects_object(webhook: &Webhook, subject: &Subject<'_>, object: &Value) -> R
     if selector.is_everything() {
         return Ok(true);
     }
-    let selects = |selector: &LabelSelector, object: &Value| {
-        object.is_object() && selector.matches(&Subject::labels(object))
-    };
+    let selects =
+        |selector: &LabelSelector, object: &Value| object.is_object() && selector.matches(&Subject::labels(object));
     let old = subject.old.as_deref();
     Ok(selects(selector, object) || old.is_some_and(|old| selects(selector, old)))
 }
 
 /// Whether all conditions hold. One that does not settles it, whatever is wrong with the others.
-fn meets_conditions(
-    webhook: &Webhook,
-    subject: &Subject<'_>,
-    invocation: &Invocation<'_>,
-) -> Result<bool, ApiError> {
+fn meets_conditions(webhook: &Webhook, subject: &Subject<'_>, invocation: &Invocation<'_>) -> Result<bool, ApiError> {
     let mut problems = Vec::new();
     let bindings = [
         ("object", &*invocation.object),
@@ -152,7 +150,10 @@ fn meets_conditions(
             Ok(false) => return Ok(false),
             Err(problem) => {
                 let problem = problem.strip_prefix("evaluation failed: ").unwrap_or(&problem);
-                problems.push(format!("expression '{}' resulted in error: {problem}", condition.expression));
+                problems.push(format!(
+                    "expression '{}' resulted in error: {problem}",
+                    condition.expression
+                ));
             }
         }
     }
@@ -166,7 +167,11 @@ fn meets_conditions(
         [only] => only.clone(),
         several => format!("[{}]", several.join(", ")),
     };
-    tracing::warn!(webhook = quote(&webhook.name), problem = why, "match conditions cannot be evaluated");
+    tracing::warn!(
+        webhook = quote(&webhook.name),
+        problem = why,
+        "match conditions cannot be evaluated"
+    );
     Err(ApiError::forbidden(
         &subject.resource().group_resource(),
         subject.name,

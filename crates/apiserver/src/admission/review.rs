@@ -8,11 +8,7 @@ use moorline_machinery::{
 };
 use serde_json::{Map, Value, json};
 
-use super::{
-    matching::Invocation,
-    roster::ReviewVersion,
-    subject::Subject,
-};
+use super::{matching::Invocation, roster::ReviewVersion, subject::Subject};
 use crate::resource::ResourceType;
 
 const GROUP: &str = "admission.k8s.io";
@@ -244,7 +240,10 @@ mod tests {
         for (half, problem) in [
             (json!({ "patch": patch }), "but not response.patchType"),
             (json!({ "patchType": "JSONPatch" }), "but not response.patch"),
-            (json!({ "patch": patch, "patchType": "Other" }), "unsupported patch type \"Other\""),
+            (
+                json!({ "patch": patch, "patchType": "Other" }),
+                "unsupported patch type \"Other\"",
+            ),
             (json!({ "patch": "?", "patchType": "JSONPatch" }), "not base64"),
         ] {
             let mut half = half;

@@ -214,12 +214,20 @@ mod tests {
 
     #[test]
     fn a_dry_run_is_kept_from_webhooks_that_may_leave_traces() {
-        for (effects, permitted) in [("None", true), ("NoneOnDryRun", true), ("Some", false), ("Unknown", false)] {
+        for (effects, permitted) in [
+            ("None", true),
+            ("NoneOnDryRun", true),
+            ("Some", false),
+            ("Unknown", false),
+        ] {
             let webhook = Webhook::read(&json!({ "name": "a.b.c", "sideEffects": effects }));
             assert_eq!(webhook.permit_dry_run().is_ok(), permitted, "{effects}");
         }
         let refusal = Webhook::read(&json!({ "name": "a.b.c" })).permit_dry_run().unwrap_err();
         assert_eq!(refusal.code(), 400);
-        assert_eq!(refusal.to_string(), "admission webhook \"a.b.c\" does not support dry run");
+        assert_eq!(
+            refusal.to_string(),
+            "admission webhook \"a.b.c\" does not support dry run"
+        );
     }
 }

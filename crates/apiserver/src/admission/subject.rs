@@ -2,11 +2,7 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use moorline_machinery::{
-    gvk::GroupVersionKind,
-    meta,
-    status::ApiError,
-};
+use moorline_machinery::{gvk::GroupVersionKind, meta, status::ApiError};
 use serde_json::{Value, json};
 
 use super::{Attributes, Operation};
@@ -164,7 +160,10 @@ impl<'a> Subject<'a> {
         if let Some(custom) = to.strategy.as_custom() {
             let family = custom.family();
             let Some(version) = family.version(&to.gvr.version) else {
-                return Err(ApiError::internal(format!("{} is not a version of {}", to.gvr.version, from.gvr)));
+                return Err(ApiError::internal(format!(
+                    "{} is not a version of {}",
+                    to.gvr.version, from.gvr
+                )));
             };
             let mut converted = family.to_version(vec![object], version).await?;
             return Ok(converted.pop().expect("as many objects come back as were sent"));

@@ -1,193 +1,26 @@
 //! A whole server, and webhooks on this machine that it calls over TLS.
 
-use std::{
-    convert::Infallible,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+mod fixture;
+
+use std::time::Duration;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt as _, Full};
-use hyper::{body::Incoming, service::service_fn};
-use hyper_util::rt::TokioIo;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-use rustls::{ServerConfig, crypto::ring};
-use rustls_pki_types::PrivateKeyDer;
+use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use tokio_rustls::TlsAcceptor;
 
-use crate::server::{ApiServer, Config};
+use fixture::{Cluster, Webhook};
 
-/// What a webhook says to the request of a review; nothing keeps it waiting.
-type Judge = dyn Fn(&Value) -> Option<Value> + Send + Sync;
-
-/// A webhook at work, and the requests that it was asked about.
-struct Webhook {
-    url: String,
-    bundle: String,
-    asked: Arc<Mutex<Vec<Value>>>,
+fn allow(_: &Value) -> Value {
+    json!({ "allowed": true })
 }
 
-impl Webhook {
-    async fn start(judge: impl Fn(&Value) -> Option<Value> + Send + Sync + 'static) -> Self {
-        let mut authority = CertificateParams::new(Vec::new()).unwrap();
-        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate().unwrap()).unwrap();
-        let key = KeyPair::generate().unwrap();
-        let certificate = CertificateParams::new(vec!["127.0.0.1".to_owned()])
-            .unwrap()
-            .signed_by(&key, &authority)
-            .unwrap();
-        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(
-                vec![certificate.der().clone()],
-                PrivateKeyDer::Pkcs8(key.serialize_der().into()),
-            )
-            .unwrap();
-        let acceptor = TlsAcceptor::from(Arc::new(config));
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("https://{}/admit", listener.local_addr().unwrap());
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let (judge, seen): (Arc<Judge>, _) = (Arc::new(judge), Arc::clone(&asked));
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let Ok(stream) = acceptor.accept(stream).await else {
-                    continue;
-                };
-                let (judge, seen) = (Arc::clone(&judge), Arc::clone(&seen));
-                let service =
-                    service_fn(move |request| answer(request, Arc::clone(&judge), Arc::clone(&seen)));
-                let serving =
-                    hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
-                tokio::spawn(serving);
-            }
-        });
-        Self {
-            url,
-            bundle: STANDARD.encode(authority.pem()),
-            asked,
-        }
-    }
-
-    /// Its entry in a configuration: about config maps, unless `more` says otherwise.
-    fn entry(&self, name: &str, more: Value) -> Value {
-        let mut entry = json!({
-            "name": name, "sideEffects": "None", "admissionReviewVersions": ["v1"],
-            "clientConfig": { "url": self.url, "caBundle": self.bundle },
-            "rules": [{
-                "operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"],
-            }],
-        });
-        let Value::Object(more) = more else { panic!("an object") };
-        entry.as_object_mut().unwrap().extend(more);
-        entry
-    }
-
-    fn asked(&self) -> Vec<Value> {
-        self.asked.lock().unwrap().clone()
-    }
-}
-
-async fn answer(
-    request: Request<Incoming>,
-    judge: Arc<Judge>,
-    seen: Arc<Mutex<Vec<Value>>>,
-) -> Result<Response<Full<Bytes>>, Infallible> {
-    let body = request.into_body().collect().await.unwrap().to_bytes();
-    let mut review: Value = serde_json::from_slice(&body).unwrap();
-    let asked = review["request"].take();
-    seen.lock().unwrap().push(asked.clone());
-    let Some(mut response) = judge(&asked) else {
-        return std::future::pending().await;
-    };
-    response["uid"] = asked["uid"].clone();
-    review["response"] = response;
-    review.as_object_mut().unwrap().remove("request");
-    let mut answer = Response::new(Full::new(Bytes::from(review.to_string())));
-    let json = header::HeaderValue::from_static("application/json");
-    answer.headers_mut().insert(header::CONTENT_TYPE, json);
-    Ok(answer)
-}
-
-fn allow(_: &Value) -> Option<Value> {
-    Some(json!({ "allowed": true }))
-}
-
-fn deny(_: &Value) -> Option<Value> {
-    Some(json!({ "allowed": false, "status": { "code": 403, "reason": "Forbidden", "message": "not today" } }))
+fn deny(_: &Value) -> Value {
+    json!({ "allowed": false, "status": { "code": 403, "reason": "Forbidden", "message": "not today" } })
 }
 
 fn patched(patch: &Value) -> Value {
     json!({ "allowed": true, "patchType": "JSONPatch", "patch": STANDARD.encode(patch.to_string()) })
-}
-
-/// What a server answered.
-struct Answered {
-    status: StatusCode,
-    warnings: Vec<String>,
-    body: Value,
-}
-
-impl Answered {
-    fn message(&self) -> &str {
-        self.body["message"].as_str().unwrap_or_default()
-    }
-}
-
-struct Cluster(ApiServer);
-
-impl Cluster {
-    async fn start() -> Self {
-        Self(ApiServer::start(Config::ephemeral()).await.unwrap())
-    }
-
-    async fn send(&self, method: Method, path: &str, body: &Value) -> Answered {
-        let kind = if method == Method::PATCH {
-            "application/merge-patch+json"
-        } else {
-            "application/json"
-        };
-        let bytes = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
-        let request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header(header::CONTENT_TYPE, kind)
-            .body(Full::new(bytes))
-            .unwrap();
-        let response = self.0.service().answer(request).await;
-        let warnings = response.headers().get_all(header::WARNING).iter();
-        let warnings = warnings.map(|value| value.to_str().unwrap().to_owned()).collect();
-        let status = response.status();
-        let bytes = response.into_body().collect().await.unwrap().to_bytes();
-        Answered {
-            status,
-            warnings,
-            body: serde_json::from_slice(&bytes).unwrap(),
-        }
-    }
-
-    async fn post(&self, path: &str, body: &Value) -> Answered {
-        self.send(Method::POST, path, body).await
-    }
-
-    async fn configure(&self, sort: &str, name: &str, webhooks: Value) {
-        let path = format!(
-            "/apis/admissionregistration.k8s.io/v1/{}webhookconfigurations",
-            sort.to_lowercase()
-        );
-        let configuration = json!({
-            "apiVersion": "admissionregistration.k8s.io/v1", "kind": format!("{sort}WebhookConfiguration"),
-            "metadata": { "name": name }, "webhooks": webhooks,
-        });
-        let answered = self.post(&path, &configuration).await;
-        assert_eq!(answered.status, StatusCode::CREATED, "{}", answered.body);
-    }
 }
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -216,7 +49,10 @@ async fn a_validating_webhook_denies_in_its_own_words() {
         "admission webhook \"deny.example.com\" denied the request: not today"
     );
     let path = format!("{MAPS}/m");
-    assert_eq!(cluster.send(Method::GET, &path, &Value::Null).await.status, StatusCode::NOT_FOUND);
+    assert_eq!(
+        cluster.send(Method::GET, &path, &Value::Null).await.status,
+        StatusCode::NOT_FOUND
+    );
 }
 
 #[tokio::test]
@@ -227,21 +63,41 @@ async fn a_webhook_is_told_everything_about_a_write() {
         .await;
     cluster.post(MAPS, &map("m")).await;
     let path = format!("{MAPS}/m?dryRun=All&fieldManager=someone");
-    cluster.send(Method::PATCH, &path, &json!({ "data": { "a": "2" } })).await;
+    cluster
+        .send(Method::PATCH, &path, &json!({ "data": { "a": "2" } }))
+        .await;
     cluster.send(Method::DELETE, &format!("{MAPS}/m"), &Value::Null).await;
     let asked = webhook.asked();
-    let operations: Vec<_> = asked.iter().map(|request| request["operation"].as_str().unwrap()).collect();
+    let operations: Vec<_> = asked
+        .iter()
+        .map(|request| request["operation"].as_str().unwrap())
+        .collect();
     assert_eq!(operations, ["CREATE", "UPDATE", "DELETE"]);
     let update = &asked[1];
-    assert_eq!(update["kind"], json!({ "group": "", "version": "v1", "kind": "ConfigMap" }));
-    assert_eq!(update["resource"], json!({ "group": "", "version": "v1", "resource": "configmaps" }));
-    assert_eq!((&update["requestKind"], &update["requestResource"]), (&update["kind"], &update["resource"]));
-    assert_eq!((&update["name"], &update["namespace"]), (&json!("m"), &json!("default")));
+    assert_eq!(
+        update["kind"],
+        json!({ "group": "", "version": "v1", "kind": "ConfigMap" })
+    );
+    assert_eq!(
+        update["resource"],
+        json!({ "group": "", "version": "v1", "resource": "configmaps" })
+    );
+    assert_eq!(
+        (&update["requestKind"], &update["requestResource"]),
+        (&update["kind"], &update["resource"])
+    );
+    assert_eq!(
+        (&update["name"], &update["namespace"]),
+        (&json!("m"), &json!("default"))
+    );
     assert_eq!(update["userInfo"]["username"], "system:apiserver");
     assert_eq!(update["dryRun"], true);
     assert_eq!(update["options"]["kind"], "PatchOptions");
     assert_eq!(update["options"]["fieldManager"], "someone");
-    assert_eq!((&update["object"]["data"]["a"], &update["oldObject"]["data"]["a"]), (&json!("2"), &json!("1")));
+    assert_eq!(
+        (&update["object"]["data"]["a"], &update["oldObject"]["data"]["a"]),
+        (&json!("2"), &json!("1"))
+    );
     assert_eq!(asked[0]["oldObject"], Value::Null);
     assert_eq!(asked[2]["object"], Value::Null);
     assert_eq!(asked[2]["oldObject"]["kind"], "ConfigMap");
@@ -252,16 +108,16 @@ async fn a_webhook_is_told_everything_about_a_write() {
 async fn mutating_webhooks_build_on_each_other_in_the_order_of_their_names() {
     let cluster = Cluster::start().await;
     let first = Webhook::start(|_| {
-        Some(patched(&json!([
+        patched(&json!([
             { "op": "add", "path": "/data/b", "value": "from the first" },
             { "op": "add", "path": "/unheard", "value": "of" },
-        ])))
+        ]))
     })
     .await;
     let second = Webhook::start(|request| {
-        Some(patched(&json!([
+        patched(&json!([
             { "op": "add", "path": "/data/c", "value": request["object"]["data"]["b"] },
-        ])))
+        ]))
     })
     .await;
     cluster
@@ -284,10 +140,7 @@ async fn a_webhook_that_wants_to_see_later_changes_is_asked_once_more() {
     let cluster = Cluster::start().await;
     let curious = Webhook::start(allow).await;
     let content = Webhook::start(allow).await;
-    let changing = Webhook::start(|_| {
-        Some(patched(&json!([{ "op": "add", "path": "/data/late", "value": "yes" }])))
-    })
-    .await;
+    let changing = Webhook::start(|_| patched(&json!([{ "op": "add", "path": "/data/late", "value": "yes" }]))).await;
     let again = json!({ "reinvocationPolicy": "IfNeeded" });
     cluster
         .configure(
@@ -311,13 +164,21 @@ async fn a_webhook_that_wants_to_see_later_changes_is_asked_once_more() {
 async fn a_patch_of_a_delete_or_one_that_breaks_the_object_ends_the_write() {
     let cluster = Cluster::start().await;
     cluster.post(MAPS, &map("m")).await;
-    let breaking = Webhook::start(|_| Some(patched(&json!([{ "op": "remove", "path": "/metadata" }])))).await;
+    let breaking = Webhook::start(|_| patched(&json!([{ "op": "remove", "path": "/metadata" }]))).await;
     cluster
-        .configure("Mutating", "m", json!([breaking.entry("breaking.example.com", json!({}))]))
+        .configure(
+            "Mutating",
+            "m",
+            json!([breaking.entry("breaking.example.com", json!({}))]),
+        )
         .await;
     let answered = cluster.send(Method::DELETE, &format!("{MAPS}/m"), &Value::Null).await;
     assert_eq!(answered.status, StatusCode::INTERNAL_SERVER_ERROR);
-    assert!(answered.message().contains("attempted to modify the object"), "{}", answered.message());
+    assert!(
+        answered.message().contains("attempted to modify the object"),
+        "{}",
+        answered.message()
+    );
     let answered = cluster.post(MAPS, &map("n")).await;
     assert_eq!(answered.status, StatusCode::INTERNAL_SERVER_ERROR, "{}", answered.body);
 }
@@ -325,7 +186,7 @@ async fn a_patch_of_a_delete_or_one_that_breaks_the_object_ends_the_write() {
 #[tokio::test]
 async fn a_webhook_that_does_not_answer_in_time_fails_or_is_passed_over_as_its_policy_says() {
     let cluster = Cluster::start().await;
-    let silent = Webhook::start(|_| None).await;
+    let silent = Webhook::start(|_| Value::Null).await;
     let selected = |policy: &str| {
         json!({
             "timeoutSeconds": 1, "failurePolicy": policy,
@@ -342,7 +203,10 @@ async fn a_webhook_that_does_not_answer_in_time_fails_or_is_passed_over_as_its_p
             ]),
         )
         .await;
-    let (fail, ignore) = (labelled("f", json!({ "policy": "Fail" })), labelled("i", json!({ "policy": "Ignore" })));
+    let (fail, ignore) = (
+        labelled("f", json!({ "policy": "Fail" })),
+        labelled("i", json!({ "policy": "Ignore" })),
+    );
     let both = async { tokio::join!(cluster.post(MAPS, &fail), cluster.post(MAPS, &ignore)) };
     let (failed, ignored) = tokio::time::timeout(Duration::from_secs(20), both).await.unwrap();
     assert_eq!(failed.status, StatusCode::INTERNAL_SERVER_ERROR);
@@ -368,9 +232,16 @@ async fn a_webhook_that_is_not_there_can_be_unconfigured() {
     cluster.configure("Validating", "v", json!([entry])).await;
     let answered = cluster.post(MAPS, &map("m")).await;
     assert_eq!(answered.status, StatusCode::INTERNAL_SERVER_ERROR);
-    assert!(answered.message().contains("connection refused"), "{}", answered.message());
+    assert!(
+        answered.message().contains("connection refused"),
+        "{}",
+        answered.message()
+    );
     let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/v";
-    assert_eq!(cluster.send(Method::DELETE, path, &Value::Null).await.status, StatusCode::OK);
+    assert_eq!(
+        cluster.send(Method::DELETE, path, &Value::Null).await.status,
+        StatusCode::OK
+    );
     assert_eq!(cluster.post(MAPS, &map("m")).await.status, StatusCode::CREATED);
 }
 
@@ -391,7 +262,10 @@ async fn selectors_leave_out_other_namespaces_and_objects() {
     let namespace = json!({
         "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "n", "labels": { "strict": "yes" } },
     });
-    assert_eq!(cluster.post("/api/v1/namespaces", &namespace).await.status, StatusCode::CREATED);
+    assert_eq!(
+        cluster.post("/api/v1/namespaces", &namespace).await.status,
+        StatusCode::CREATED
+    );
     let denied = cluster.post("/api/v1/namespaces/n/configmaps", &map("m")).await;
     assert!(denied.message().contains("namespace.example.com"), "{}", denied.body);
     assert_eq!(cluster.post(MAPS, &map("m")).await.status, StatusCode::CREATED);
@@ -403,7 +277,8 @@ async fn selectors_leave_out_other_namespaces_and_objects() {
 async fn match_conditions_decide_who_is_asked_and_their_errors_fall_under_the_failure_policy() {
     let (cluster, webhook) = (Cluster::start().await, Webhook::start(deny).await);
     let condition = |expression: &str| json!([{ "name": "only", "expression": expression }]);
-    let on = |policy: &str, expression: &str| json!({ "failurePolicy": policy, "matchConditions": condition(expression) });
+    let on =
+        |policy: &str, expression: &str| json!({ "failurePolicy": policy, "matchConditions": condition(expression) });
     let asked = "request.operation == 'CREATE' && object.data.a == '9'";
     cluster
         .configure(
@@ -433,21 +308,24 @@ async fn match_conditions_decide_who_is_asked_and_their_errors_fall_under_the_fa
 #[tokio::test]
 async fn warnings_of_webhooks_reach_the_client_once() {
     let cluster = Cluster::start().await;
-    let webhook = Webhook::start(|_| Some(json!({ "allowed": true, "warnings": ["mind the gap", "and \"this\""] }))).await;
+    let webhook = Webhook::start(|_| json!({ "allowed": true, "warnings": ["mind the gap", "and \"this\""] })).await;
     let webhooks = json!([
         webhook.entry("one.example.com", json!({})),
         webhook.entry("two.example.com", json!({})),
     ]);
     cluster.configure("Validating", "v", webhooks).await;
     let answered = cluster.post(MAPS, &map("m")).await;
-    assert_eq!(answered.warnings, ["299 - \"mind the gap\"", "299 - \"and \\\"this\\\"\""]);
+    assert_eq!(
+        answered.warnings,
+        ["299 - \"mind the gap\"", "299 - \"and \\\"this\\\"\""]
+    );
 }
 
 #[tokio::test]
 async fn a_rule_about_one_version_means_the_others_unless_it_is_exact() {
     let cluster = Cluster::start().await;
     let (equivalent, exact) = (
-        Webhook::start(|_| Some(patched(&json!([{ "op": "add", "path": "/reason", "value": "Changed" }])))).await,
+        Webhook::start(|_| patched(&json!([{ "op": "add", "path": "/reason", "value": "Changed" }]))).await,
         Webhook::start(allow).await,
     );
     let rules = json!([{
@@ -469,7 +347,10 @@ async fn a_rule_about_one_version_means_the_others_unless_it_is_exact() {
     });
     let answered = cluster.post("/api/v1/namespaces/default/events", &event).await;
     assert_eq!(answered.status, StatusCode::CREATED, "{}", answered.body);
-    assert_eq!((&answered.body["reason"], &answered.body["message"]), (&json!("Changed"), &json!("hello")));
+    assert_eq!(
+        (&answered.body["reason"], &answered.body["message"]),
+        (&json!("Changed"), &json!("hello"))
+    );
     assert_eq!(exact.asked().len(), 0);
     let request = &equivalent.asked()[0];
     assert_eq!(request["kind"]["group"], "events.k8s.io");
@@ -481,15 +362,17 @@ async fn a_rule_about_one_version_means_the_others_unless_it_is_exact() {
 #[tokio::test]
 async fn a_scale_travels_as_a_scale_and_comes_back_into_the_object() {
     let cluster = Cluster::start().await;
-    let webhook = Webhook::start(|_| {
-        Some(patched(&json!([{ "op": "replace", "path": "/spec/replicas", "value": 3 }])))
-    })
-    .await;
+    let webhook =
+        Webhook::start(|_| patched(&json!([{ "op": "replace", "path": "/spec/replicas", "value": 3 }]))).await;
     let rules = json!([{
         "operations": ["UPDATE"], "apiGroups": ["apps"], "apiVersions": ["v1"], "resources": ["deployments/scale"],
     }]);
     cluster
-        .configure("Mutating", "m", json!([webhook.entry("scale.example.com", json!({ "rules": rules }))]))
+        .configure(
+            "Mutating",
+            "m",
+            json!([webhook.entry("scale.example.com", json!({ "rules": rules }))]),
+        )
         .await;
     let deployment = json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "d" },
@@ -504,11 +387,17 @@ async fn a_scale_travels_as_a_scale_and_comes_back_into_the_object() {
     let path = "/apis/apps/v1/namespaces/default/deployments";
     let answered = cluster.post(path, &deployment).await;
     assert_eq!(answered.status, StatusCode::CREATED, "{}", answered.body);
-    let patch = json!({ "spec": { "replicas": 9 } });
-    let answered = cluster.send(Method::PATCH, &format!("{path}/d/scale"), &patch).await;
+    let nine = json!({ "spec": { "replicas": 9 } });
+    let answered = cluster.send(Method::PATCH, &format!("{path}/d/scale"), &nine).await;
     assert_eq!(answered.body["spec"]["replicas"], 3, "{}", answered.body);
     let request = &webhook.asked()[0];
-    assert_eq!(request["kind"], json!({ "group": "autoscaling", "version": "v1", "kind": "Scale" }));
-    assert_eq!((&request["subResource"], &request["object"]["spec"]["replicas"]), (&json!("scale"), &json!(9)));
+    assert_eq!(
+        request["kind"],
+        json!({ "group": "autoscaling", "version": "v1", "kind": "Scale" })
+    );
+    assert_eq!(
+        (&request["subResource"], &request["object"]["spec"]["replicas"]),
+        (&json!("scale"), &json!(9))
+    );
     assert_eq!(request["oldObject"]["spec"]["replicas"], 1);
 }

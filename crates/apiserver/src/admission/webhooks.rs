@@ -106,7 +106,9 @@ impl Webhooks {
         }
         let asked = concerned.iter().map(|(webhook, invocation)| async {
             let mut said = Vec::new();
-            let decision = self.ask(webhook, &subject, invocation, Role::Validating, &mut said).await;
+            let decision = self
+                .ask(webhook, &subject, invocation, Role::Validating, &mut said)
+                .await;
             let result = match decision {
                 Ok(Decision::Denied(error)) => Err(error),
                 Ok(Decision::Allowed | Decision::Patched(_)) => Ok(()),
@@ -130,7 +132,10 @@ impl Webhooks {
         invocation: Invocation<'_>,
         warnings: &mut Vec<String>,
     ) -> Result<Option<Value>, Failure> {
-        let patch = match self.ask(webhook, subject, &invocation, Role::Mutating, warnings).await? {
+        let patch = match self
+            .ask(webhook, subject, &invocation, Role::Mutating, warnings)
+            .await?
+        {
             Decision::Allowed => return Ok(None),
             Decision::Denied(error) => return Err(Failure::Refusal(error)),
             Decision::Patched(patch) => patch,
