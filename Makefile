@@ -1,2 +1,28 @@
-help:
-	@echo wip
+# The front door. `make help` lists what is behind it.
+
+.DEFAULT_GOAL := help
+.PHONY: help up test lint bench model tools
+
+help: ## list the commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+up: ## bring up the embedded Kubernetes with a database
+	@echo "There is nothing to bring up yet: the embedded Kubernetes is being built. Try 'make test' or 'make bench'."
+
+test: lint model ## everything that must pass: lint, unit, property, model and documentation tests
+	cargo test --workspace --locked
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --locked --no-deps --quiet
+
+lint: tools ## format and clippy
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+
+model: tools ## model checks of the queue: loom explores small cases, shuttle samples larger ones
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --locked --package moorline-queue --test loom
+	RUSTFLAGS="--cfg shuttle" CARGO_TARGET_DIR=target/shuttle cargo test --locked --package moorline-queue --test shuttle
+
+bench: tools ## measure beside the peers, print a table, write target/bench/report.json
+	cargo run --profile bench --locked --package moorline-bench
+
+tools:
+	@scripts/tools

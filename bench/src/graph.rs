@@ -12,7 +12,7 @@ use moorline_graph::Graph;
 
 use crate::{peers, report::Row};
 
-pub fn rows() -> Vec<Row> {
+pub(crate) fn rows() -> Vec<Row> {
     let mut rows = vec![star_beside_peer(), star()];
     rows.extend(layered());
     rows

@@ -23,7 +23,7 @@ use crate::report::Row;
 
 const TURNS: usize = 5;
 
-pub fn rows() -> Vec<Row> {
+pub(crate) fn rows() -> Vec<Row> {
     let mut rows = cycle();
     rows.push(drain());
     rows.push(idle());

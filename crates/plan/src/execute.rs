@@ -45,7 +45,7 @@ pub async fn execute<O: Object, E: Executor<O>>(
         if let Some(how) = cancellation.asked() {
             execution.cancel(how);
         }
-        match execution.next() {
+        match execution.advance() {
             Next::Start(key, step) => running.push(run(executor, key, step)),
             Next::StartRoot(key, root) => {
                 let result = executor.run_root(root, execution.outcomes()).await;

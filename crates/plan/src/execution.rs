@@ -145,7 +145,7 @@ impl<'p, O: Object, R> Execution<'p, O, R> {
     }
 
     /// What may happen next. A step that is returned counts as running from then on.
-    pub fn next(&mut self) -> Next<'p, O> {
+    pub fn advance(&mut self) -> Next<'p, O> {
         match self.root {
             Root::Running => return Next::Wait,
             Root::Over => return Next::Over,
@@ -258,7 +258,7 @@ mod tests {
     fn start_all(execution: &mut Execution<'_, Thing, ()>) -> Vec<String> {
         let mut started = Vec::new();
         loop {
-            match execution.next() {
+            match execution.advance() {
                 Next::Start(key, _) | Next::StartRoot(key, _) => started.push(key.to_string()),
                 Next::Wait | Next::Over => return started,
             }
@@ -306,7 +306,7 @@ mod tests {
         assert!(ended.contains(&("1".into(), blocked.clone())) && ended.contains(&("2".into(), blocked)));
         assert!(ended.contains(&("3".into(), Outcome::Done(()))));
         execution.settle(plan.root_key(), Ok(())).unwrap();
-        assert_eq!(execution.next(), Next::Over);
+        assert_eq!(execution.advance(), Next::Over);
         assert_eq!(execution.outcomes().len(), 5);
         assert_eq!(execution.outcomes().failures().count(), 1);
         assert!(!execution.outcomes().all_done());
@@ -317,7 +317,7 @@ mod tests {
         let plan = plan_of(0, vec![]);
         let mut execution = Execution::new(&plan, bound(1));
         assert_eq!(start_all(&mut execution), ["root status"]);
-        assert_eq!(execution.next(), Next::Wait);
+        assert_eq!(execution.advance(), Next::Wait);
     }
 
     #[test]
@@ -326,7 +326,7 @@ mod tests {
         let mut execution = Execution::new(&plan, bound(1));
         assert_eq!(start_all(&mut execution), ["0"]);
         execution.cancel(Cancel::Steps);
-        assert_eq!(execution.next(), Next::Wait);
+        assert_eq!(execution.advance(), Next::Wait);
         execution.settle(&key("0"), Ok(())).unwrap();
         assert_eq!(start_all(&mut execution), ["root status"]);
         let expected = [
@@ -348,7 +348,7 @@ mod tests {
         execution.cancel(Cancel::All);
         execution.cancel(Cancel::Steps);
         execution.settle(&key("0"), Ok(())).unwrap();
-        assert_eq!(execution.next(), Next::Over);
+        assert_eq!(execution.advance(), Next::Over);
         assert_eq!(
             outcomes(&execution).last().unwrap(),
             &("root status".into(), Outcome::Cancelled)
@@ -389,7 +389,7 @@ mod tests {
             let mut done = BTreeSet::new();
             let mut picks = picks.into_iter().cycle();
             loop {
-                match execution.next() {
+                match execution.advance() {
                     Next::Start(key, _) => {
                         let own: usize = key.target.0.parse().unwrap();
                         for (_, earlier) in orders.iter().filter(|(later, _)| *later == own) {

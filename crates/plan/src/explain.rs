@@ -93,7 +93,10 @@ impl<O: Object> Plan<O> {
             changed: graphs
                 .changed
                 .iter()
-                .map(|key| (step(self, key), step(later, key)))
+                .map(|key| Change {
+                    was: step(self, key),
+                    is: step(later, key),
+                })
                 .collect(),
             // Edges that come and go with their steps tell nothing new.
             ordered: graphs
@@ -109,7 +112,7 @@ impl<O: Object> Plan<O> {
         }
     }
 
-    fn has_both(&self, (later, earlier): &(StepKey<O::Target>, StepKey<O::Target>)) -> bool {
+    fn has_both(&self, (later, earlier): &Order<O::Target>) -> bool {
         self.get(later).is_some() && self.get(earlier).is_some()
     }
 }
@@ -121,6 +124,18 @@ impl<O: Object> fmt::Display for Plan<O> {
     }
 }
 
+/// A step of two plans.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change<O: Object> {
+    /// As it is in the earlier one.
+    pub was: Arc<Step<O>>,
+    /// As it is in the later one.
+    pub is: Arc<Step<O>>,
+}
+
+/// An order between two steps: the first waits for the second.
+pub type Order<T> = (StepKey<T>, StepKey<T>);
+
 /// The difference of two plans. Its `Display` is a line a difference; nothing at all when they are equal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlanDifference<O: Object> {
@@ -128,12 +143,12 @@ pub struct PlanDifference<O: Object> {
     pub added: Vec<Arc<Step<O>>>,
     /// Steps that only the earlier plan has.
     pub removed: Vec<Arc<Step<O>>>,
-    /// Steps that both have, not alike: as they were, as they are.
-    pub changed: Vec<(Arc<Step<O>>, Arc<Step<O>>)>,
-    /// Orders that only the later plan has, between steps that both have: which waits, for which.
-    pub ordered: Vec<(StepKey<O::Target>, StepKey<O::Target>)>,
-    /// Orders that only the earlier plan has, between steps that both have: which waits, for which.
-    pub no_longer_ordered: Vec<(StepKey<O::Target>, StepKey<O::Target>)>,
+    /// Steps that both have, not alike.
+    pub changed: Vec<Change<O>>,
+    /// Orders that only the later plan has, between steps that both have.
+    pub ordered: Vec<Order<O::Target>>,
+    /// Orders that only the earlier plan has, between steps that both have.
+    pub no_longer_ordered: Vec<Order<O::Target>>,
 }
 
 impl<O: Object> PlanDifference<O> {
@@ -156,7 +171,7 @@ impl<O: Object> fmt::Display for PlanDifference<O> {
         for step in &self.added {
             writeln!(f, "+ {}", line(step))?;
         }
-        for (was, is) in &self.changed {
+        for Change { was, is } in &self.changed {
             let how = match (was.action.verb(), is.action.verb()) {
                 (same, verb) if same == verb && was.action == is.action => format!("{verb}, for another reason"),
                 (same, verb) if same == verb => format!("{verb}, with other content"),

@@ -76,7 +76,7 @@ pub use builder::{Built, End, Failed, LookAgain, PlanBuilder};
 pub use draft::{Draft, OrderError};
 pub use execute::{Cancellation, Executor, execute};
 pub use execution::{Cancel, Execution, Next, NotRunning, Outcome, Outcomes};
-pub use explain::PlanDifference;
+pub use explain::{Change, Order, PlanDifference};
 pub use failure::{Class, Failure};
 pub use plan::Plan;
 pub use step::{Action, Call, Object, Part, Propagation, Step, StepKey};
