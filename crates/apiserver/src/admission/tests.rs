@@ -9,6 +9,7 @@ use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
+use crate::server::Config;
 use fixture::{Cluster, Webhook};
 
 fn allow(_: &Value) -> Value {
@@ -400,4 +401,96 @@ async fn a_scale_travels_as_a_scale_and_comes_back_into_the_object() {
         (&json!("scale"), &json!(9))
     );
     assert_eq!(request["oldObject"]["spec"]["replicas"], 1);
+}
+
+#[tokio::test]
+async fn a_custom_object_is_shown_in_the_version_that_the_webhook_knows() {
+    let cluster = Cluster::start().await;
+    let webhook = Webhook::start(|_| {
+        patched(&json!([{ "op": "add", "path": "/spec/added", "value": "yes" }, { "op": "add", "path": "/odd", "value": 1 }]))
+    })
+    .await;
+    let rules = json!([{
+        "operations": ["CREATE"], "apiGroups": ["example.com"], "apiVersions": ["v1"], "resources": ["things"],
+    }]);
+    cluster
+        .configure(
+            "Mutating",
+            "m",
+            json!([webhook.entry("thing.example.com", json!({ "rules": rules }))]),
+        )
+        .await;
+    let text = json!({ "type": "string" });
+    let spec = json!({ "type": "object", "properties": { "given": text, "added": text } });
+    let schema = json!({ "openAPIV3Schema": { "type": "object", "properties": { "spec": spec } } });
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": { "name": "things.example.com" },
+        "spec": {
+            "group": "example.com", "scope": "Namespaced",
+            "names": { "plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList" },
+            "versions": [
+                { "name": "v1", "served": true, "storage": true, "schema": schema },
+                { "name": "v2", "served": true, "storage": false, "schema": schema },
+            ],
+        },
+    });
+    let answered = cluster
+        .post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition)
+        .await;
+    assert_eq!(answered.status, StatusCode::CREATED, "{}", answered.body);
+    let path = "/apis/example.com/v2/namespaces/default/things";
+    let served = async {
+        while cluster.send(Method::GET, path, &Value::Null).await.status != StatusCode::OK {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), served).await.unwrap();
+    let thing = json!({
+        "apiVersion": "example.com/v2", "kind": "Thing", "metadata": { "name": "t" }, "spec": { "given": "yes" },
+    });
+    let answered = cluster.post(path, &thing).await;
+    assert_eq!(answered.body["apiVersion"], "example.com/v2", "{}", answered.body);
+    assert_eq!(answered.body["spec"], json!({ "given": "yes", "added": "yes" }));
+    assert_eq!(answered.body.get("odd"), None);
+    let request = &webhook.asked()[0];
+    assert_eq!(request["object"]["apiVersion"], "example.com/v1");
+    assert_eq!(
+        (&request["resource"]["version"], &request["requestResource"]["version"]),
+        (&json!("v1"), &json!("v2"))
+    );
+}
+
+#[tokio::test]
+async fn a_server_starts_whatever_its_webhooks_would_say_to_what_it_brings_along() {
+    let folder = std::env::temp_dir().join(format!("moorline-admission-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    let config = || Config {
+        directory: Some(folder.clone()),
+        ..Config::ephemeral()
+    };
+    let (cluster, webhook) = (Cluster::with(config()).await, Webhook::start(deny).await);
+    let rules = json!([{
+        "operations": ["CREATE"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["clusterroles"],
+    }]);
+    cluster
+        .configure(
+            "Validating",
+            "v",
+            json!([webhook.entry("roles.example.com", json!({ "rules": rules }))]),
+        )
+        .await;
+    let path = "/apis/rbac.authorization.k8s.io/v1/clusterroles/view";
+    assert_eq!(
+        cluster.send(Method::DELETE, path, &Value::Null).await.status,
+        StatusCode::OK
+    );
+    cluster.stop().await;
+    let cluster = Cluster::with(config()).await;
+    assert_eq!(
+        cluster.send(Method::GET, path, &Value::Null).await.status,
+        StatusCode::OK
+    );
+    cluster.stop().await;
+    std::fs::remove_dir_all(&folder).unwrap();
 }

@@ -3,6 +3,7 @@
 use std::{
     convert::Infallible,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -137,7 +138,15 @@ pub(super) struct Cluster(ApiServer);
 
 impl Cluster {
     pub(super) async fn start() -> Self {
-        Self(ApiServer::start(Config::ephemeral()).await.unwrap())
+        Self::with(Config::ephemeral()).await
+    }
+
+    pub(super) async fn with(config: Config) -> Self {
+        Self(ApiServer::start(config).await.unwrap())
+    }
+
+    pub(super) async fn stop(self) {
+        self.0.stop(Duration::from_secs(5)).await;
     }
 
     pub(super) async fn send(&self, method: Method, path: &str, body: &Value) -> Answered {
