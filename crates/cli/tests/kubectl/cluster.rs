@@ -1,0 +1,92 @@
+//! What is not in a namespace: nodes, their pods' eviction, certificates.
+
+use crate::harness::Namespace;
+
+/// A node that has the namespace's name, so that no other test has it.
+fn node(ns: &Namespace) {
+    ns.ok_with(
+        "create -f -",
+        &format!("apiVersion: v1\nkind: Node\nmetadata: {{name: {}}}\n", ns.name),
+    );
+}
+
+#[test]
+fn a_node_is_cordoned_uncordoned_and_tainted() {
+    let ns = Namespace::new();
+    node(&ns);
+    let name = &ns.name;
+    assert_eq!(ns.ok(&format!("cordon {name}")), format!("node/{name} cordoned\n"));
+    assert_eq!(
+        ns.ok(&format!("get node {name} -o jsonpath={{.spec.unschedulable}}")),
+        "true"
+    );
+    assert_eq!(ns.ok(&format!("uncordon {name}")), format!("node/{name} uncordoned\n"));
+    assert_eq!(
+        ns.ok(&format!("taint node {name} k=v:NoSchedule")),
+        format!("node/{name} tainted\n")
+    );
+    assert!(ns.ok(&format!("describe node {name}")).contains("k=v:NoSchedule"));
+}
+
+#[test]
+fn draining_a_node_evicts_its_pods() {
+    let ns = Namespace::new();
+    node(&ns);
+    let name = &ns.name;
+    ns.ok(&format!(
+        r#"run p --image=busybox --overrides='{{"spec":{{"nodeName":"{name}","terminationGracePeriodSeconds":0}}}}'"#
+    ));
+    let said = ns.ok(&format!("drain {name} --force --grace-period=0 --timeout=30s"));
+    assert!(
+        said.contains("pod/p evicted") && said.ends_with(&format!("node/{name} drained\n")),
+        "{said}"
+    );
+    assert_eq!(ns.ok("get pods -o name"), "");
+}
+
+#[test]
+fn a_budget_keeps_a_pod_from_being_evicted() {
+    let ns = Namespace::new();
+    ns.ok("run p --image=busybox --labels=app=p");
+    ns.ok(r#"patch pod p --subresource=status --type=merge -p '{"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True"}]}}'"#);
+    ns.ok("create poddisruptionbudget b --selector=app=p --min-available=1");
+    ns.ok(r#"patch pdb b --subresource=status --type=merge -p '{"status":{"observedGeneration":1,"disruptionsAllowed":0,"currentHealthy":1,"desiredHealthy":1,"expectedPods":1}}'"#);
+    let eviction = ns.file(
+        "eviction",
+        &format!(
+            r#"{{"apiVersion":"policy/v1","kind":"Eviction","metadata":{{"name":"p","namespace":"{}"}}}}"#,
+            ns.name
+        ),
+    );
+    let complaint = ns.fails(&format!(
+        "create --raw /api/v1/namespaces/{}/pods/p/eviction -f {eviction}",
+        ns.name
+    ));
+    assert!(
+        complaint.contains("Cannot evict pod as it would violate the pod's disruption budget."),
+        "{complaint}"
+    );
+}
+
+#[test]
+fn a_certificate_request_is_approved_or_denied() {
+    let ns = Namespace::new();
+    let request = include_str!("request.b64").trim();
+    for (verdict, condition) in [("approve", "Approved"), ("deny", "Denied")] {
+        let name = format!("{}-{verdict}", ns.name);
+        ns.ok_with(
+            "create -f -",
+            &format!(
+                "apiVersion: certificates.k8s.io/v1\nkind: CertificateSigningRequest\nmetadata: {{name: {name}}}\n\
+                 spec: {{request: {request}, signerName: example.com/signer, usages: [client auth]}}\n",
+            ),
+        );
+        ns.ok(&format!("certificate {verdict} {name}"));
+        assert_eq!(
+            ns.ok(&format!(
+                "get csr {name} -o jsonpath={{.status.conditions[*].type}}/{{.spec.groups}}"
+            )),
+            format!(r#"{condition}/["system:masters","system:authenticated"]"#)
+        );
+    }
+}
