@@ -89,7 +89,7 @@ impl Action {
 
 impl ResourceAction {
     /// What a verb does to what a path is about.
-    pub fn of(verb: Verb, path: &ResourcePath) -> Self {
+    pub(crate) fn of(verb: Verb, path: &ResourcePath) -> Self {
         // A namespace is its own place: a role within it can grant reading it.
         let is_namespace = path.group.is_empty() && path.resource == "namespaces";
         let namespace = if is_namespace { &path.name } else { &path.namespace };

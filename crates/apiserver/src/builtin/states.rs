@@ -208,9 +208,6 @@ fn first_status(group: &str, kind: &str, object: &Value) -> Option<Value> {
         | ("apps", "Deployment")
         | ("batch" | "flowcontrol.apiserver.k8s.io", _)
         | ("certificates.k8s.io", "CertificateSigningRequest") => json!({}),
-        ("apiextensions.k8s.io", "CustomResourceDefinition") => {
-            json!({ "conditions": [], "acceptedNames": { "plural": "", "kind": "" }, "storedVersions": [] })
-        }
         _ => return None,
     })
 }

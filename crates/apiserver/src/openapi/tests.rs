@@ -270,7 +270,7 @@ async fn a_change_of_a_custom_kind_leaves_the_documents_of_others_as_they_were()
     server.definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["description"] = "a better one".into();
     let changed = Arc::new(fixtures::custom("db.example.com/v1"));
     let gvr = changed.gvr.clone();
-    server.registry.change(|resource| resource.gvr == gvr, vec![changed]);
+    server.registry.change(|resource| resource.gvr == gvr, &[changed]);
     assert_eq!(server.index(documents[0]).await, before[0]);
     assert_ne!(server.index(documents[1]).await, before[1]);
     assert_eq!(server.index(documents[2]).await, before[2]);
@@ -286,7 +286,7 @@ async fn what_is_no_longer_served_is_no_longer_published() {
     );
     server
         .registry
-        .change(|resource| &*resource.gvr.version == "v1beta1", Vec::new());
+        .change(|resource| &*resource.gvr.version == "v1beta1", &[]);
     assert!(
         server.json("/openapi/v2").await["definitions"]
             .get("com.example.db.v1beta1.Database")

@@ -1,7 +1,7 @@
 //! JSON patch, RFC 6902, with the limits of an API server.
 
 use json_patch::jsonptr::Pointer;
-use json_patch::{PatchErrorKind, PatchOperation};
+use json_patch::{AddOperation, PatchErrorKind, PatchOperation};
 use serde_json::Value;
 
 use super::PatchError;
@@ -28,7 +28,7 @@ pub fn json_patch(document: &mut Value, patch: &Value) -> Result<(), PatchError>
     }
     let mut copied = 0;
     for json in operations {
-        let operation = decode(json)?;
+        let operation = lenient(document, decode(json)?);
         guard(document, &operation, &mut copied)?;
         if tests_absence(document, &operation) {
             continue;
@@ -37,6 +37,23 @@ pub fn json_patch(document: &mut Value, patch: &Value) -> Result<(), PatchError>
             .map_err(|error| inapplicable(&operation, &error))?;
     }
     Ok(())
+}
+
+/// A replacement of a member that an object does not have adds it: API servers never held that part of the RFC, and
+/// `kubectl rollout undo` counts on it.
+fn lenient(document: &Value, operation: PatchOperation) -> PatchOperation {
+    match operation {
+        PatchOperation::Replace(replace)
+            if (replace.path.parent())
+                .is_some_and(|parent| resolve(document, parent).is_some_and(Value::is_object)) =>
+        {
+            PatchOperation::Add(AddOperation {
+                path: replace.path,
+                value: replace.value,
+            })
+        }
+        other => other,
+    }
 }
 
 fn decode(json: &Value) -> Result<PatchOperation, PatchError> {
@@ -191,6 +208,10 @@ mod tests {
                 json!({"op": "copy", "from": "/a", "path": "/c"}),
                 json!({"a": {"b": 1}, "list": [1, 2, 3], "x/y": 1, "c": {"b": 1}}),
             ),
+            (
+                json!({"op": "replace", "path": "/a/c", "value": 2}),
+                json!({"a": {"b": 1, "c": 2}, "list": [1, 2, 3], "x/y": 1}),
+            ),
             (json!({"op": "test", "path": "/a/b", "value": 1}), document.clone()),
             (
                 json!({"op": "test", "path": "/a/none", "value": null}),
@@ -221,9 +242,9 @@ mod tests {
                 "remove operation does not apply: doc is missing path: \"/x\": missing value",
             ),
             (
-                json!([{"op": "replace", "path": "/x", "value": 1}]),
+                json!([{"op": "replace", "path": "/list/9", "value": 1}]),
                 422,
-                "replace operation does not apply: doc is missing key: /x: missing value",
+                "replace operation does not apply: doc is missing key: /list/9: missing value",
             ),
             (
                 json!([{"op": "add", "path": "/x/y", "value": 1}]),

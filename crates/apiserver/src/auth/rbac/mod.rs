@@ -9,7 +9,6 @@ mod escalation;
 mod index;
 mod rule;
 
-use http::Method;
 use moorline_machinery::status::ApiError;
 
 pub use defaults::{Reconciled, default_objects, reconcile};
@@ -21,7 +20,6 @@ use super::{
     action::{Action, ResourceAction},
     user::User,
 };
-use crate::path::{ResourcePath, Verb};
 
 /// The answer to a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,28 +65,6 @@ impl RoleIndex {
             Err(errors) if errors.is_empty() => Err(action.denied(&user.name, "")),
             Err(errors) => Err(action.denied(&user.name, &format!("RBAC: {}", together(errors)))),
         }
-    }
-
-    /// Lets a user do something to a resource.
-    pub fn permit_resource(&self, user: &User, verb: Verb, path: &ResourcePath) -> Result<(), ApiError> {
-        if user.is_master() {
-            return Ok(());
-        }
-        self.permit(user, &Action::Resource(ResourceAction::of(verb, path)))
-    }
-
-    /// Lets a user do something to a path outside of the API.
-    pub fn permit_path(&self, user: &User, method: &Method, path: &str) -> Result<(), ApiError> {
-        if user.is_master() {
-            return Ok(());
-        }
-        self.permit(
-            user,
-            &Action::Path {
-                verb: method.as_str().to_ascii_lowercase(),
-                path: path.to_owned(),
-            },
-        )
     }
 }
 

@@ -142,13 +142,6 @@ impl<'a> At<'a> {
         errors.push(FieldError::forbidden(&self.path, why));
     }
 
-    /// Reports that something may not stand here, if it does.
-    pub(super) fn forbidden_if_set(&self, errors: &mut Errors, why: &str) {
-        if self.is_set() && !self.is_empty() {
-            self.forbidden(errors, why);
-        }
-    }
-
     /// Reports a repetition.
     pub(super) fn duplicate(&self, errors: &mut Errors, shown: impl Into<Value>) {
         errors.push(FieldError::duplicate(&self.path, shown));

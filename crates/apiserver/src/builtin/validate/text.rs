@@ -145,15 +145,6 @@ pub(super) fn percentage(text: &str) -> Vec<String> {
     )]
 }
 
-/// A fully qualified domain name of at least two labels.
-pub(super) fn fully_qualified(text: &str) -> Vec<String> {
-    let mut complaints = moorline_machinery::names::dns_subdomain(text);
-    if complaints.is_empty() && text.split('.').count() < 2 {
-        complaints.push("should be a domain with at least two segments separated by dots".to_owned());
-    }
-    complaints
-}
-
 /// A path that does not lead out of where it starts.
 pub(super) fn descending_path(path: &str) -> Vec<String> {
     if path.starts_with('/') {

@@ -1,0 +1,211 @@
+//! What is particular to each built-in kind, told once for all of them.
+
+use std::time::Duration;
+
+use moorline_machinery::{
+    facts::resources::Resource,
+    field::FieldError,
+    gvk::GroupVersionKind,
+    meta::{Generation, UnversionedUpdate},
+    names::NameRule,
+};
+use serde_json::{Value, json};
+
+use super::{conform, defaults, events, schema, states, validate};
+use crate::{
+    custom,
+    strategy::{Propagation, ScalePaths, Strategy},
+};
+
+/// A built-in kind.
+pub(crate) struct Builtin {
+    resource: &'static Resource,
+    gvk: GroupVersionKind,
+    group: &'static str,
+    kind: &'static str,
+    selectable: Vec<Box<str>>,
+}
+
+impl Builtin {
+    pub(crate) fn new(resource: &'static Resource) -> Self {
+        Self {
+            gvk: GroupVersionKind::new(resource.group(), resource.version(), resource.kind),
+            group: resource.group(),
+            kind: resource.kind,
+            selectable: resource.fields.iter().map(|(name, _)| (*name).into()).collect(),
+            resource,
+        }
+    }
+
+    fn is_definition(&self) -> bool {
+        self.kind == "CustomResourceDefinition"
+    }
+}
+
+impl Strategy for Builtin {
+    fn name_rule(&self) -> NameRule {
+        self.resource.names
+    }
+
+    fn create_on_update(&self) -> bool {
+        self.resource.create_on_update
+    }
+
+    fn unversioned_update(&self) -> UnversionedUpdate {
+        self.resource.unversioned_update
+    }
+
+    fn generation(&self) -> Generation {
+        self.resource.generation
+    }
+
+    fn selectable_field_names(&self) -> &[Box<str>] {
+        &self.selectable
+    }
+
+    fn changes_on_read(&self) -> bool {
+        self.group == "events.k8s.io"
+    }
+
+    fn on_read(&self, object: &mut Value) {
+        events::to_new(object);
+    }
+
+    fn on_store(&self, object: &mut Value) {
+        if self.group == "events.k8s.io" {
+            events::to_old(object);
+        }
+    }
+
+    fn conform(&self, object: &mut Value) -> Result<(), String> {
+        conform::conform(schema::facts(), &self.gvk, object)
+    }
+
+    fn takes_strategic_patches(&self) -> bool {
+        true
+    }
+
+    fn default_grace(&self, object: &Value) -> Option<Duration> {
+        if (self.group, self.kind) != ("", "Pod") {
+            return None;
+        }
+        let unscheduled = object["spec"]["nodeName"].as_str().unwrap_or_default().is_empty();
+        let over = matches!(object["status"]["phase"].as_str(), Some("Failed" | "Succeeded"));
+        let seconds = object["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap_or(30);
+        // Nobody has to be asked to stop what never ran or has ended.
+        Some(if unscheduled || over {
+            Duration::ZERO
+        } else {
+            Duration::from_secs(seconds.max(0).unsigned_abs())
+        })
+    }
+
+    fn goes_at_once(&self, object: &Value) -> bool {
+        self.default_grace(object) == Some(Duration::ZERO)
+    }
+
+    fn scale(&self) -> Option<ScalePaths> {
+        let scales = matches!(
+            (self.group, self.kind),
+            ("", "ReplicationController") | ("apps", "Deployment" | "ReplicaSet" | "StatefulSet")
+        );
+        scales.then(ScalePaths::workload)
+    }
+
+    fn default_propagation(&self) -> Propagation {
+        match (self.group, self.kind) {
+            ("", "ReplicationController") | ("batch", "Job") => Propagation::Orphan,
+            _ => Propagation::Background,
+        }
+    }
+
+    fn returns_deleted(&self) -> bool {
+        self.group.is_empty()
+            && matches!(
+                self.kind,
+                "Pod"
+                    | "Service"
+                    | "ServiceAccount"
+                    | "PodTemplate"
+                    | "ResourceQuota"
+                    | "PersistentVolume"
+                    | "PersistentVolumeClaim"
+            )
+    }
+
+    fn is_held(&self, object: &Value) -> bool {
+        (self.group, self.kind) == ("", "Namespace")
+            && object["spec"]["finalizers"]
+                .as_array()
+                .is_some_and(|finalizers| !finalizers.is_empty())
+    }
+
+    fn prepare_delete(&self, object: &mut Value) {
+        if self.is_definition() {
+            custom::definition::prepare_delete(object);
+        }
+        if self.is_definition() {
+            custom::definition::prepare_delete(object);
+        }
+        if (self.group, self.kind) == ("", "Namespace") {
+            object["status"]["phase"] = json!("Terminating");
+        }
+    }
+
+    fn status_writes_metadata(&self) -> bool {
+        self.group.is_empty() && matches!(self.kind, "Pod" | "Node")
+    }
+
+    fn default(&self, object: &mut Value) {
+        if self.is_definition() {
+            custom::definition::default(object);
+        }
+        defaults::fill(self.group, self.kind, object);
+    }
+
+    fn prepare_create(&self, object: &mut Value) {
+        if self.is_definition() {
+            return custom::definition::prepare_create(object);
+        }
+        states::first(self.group, self.kind, object);
+    }
+
+    fn prepare_update(&self, object: &mut Value, old: &Value) {
+        if self.is_definition() {
+            return custom::definition::prepare_update(object, old);
+        }
+        states::next(self.group, self.kind, object, old);
+    }
+
+    fn validate(&self, object: &Value) -> Vec<FieldError> {
+        if self.is_definition() {
+            return custom::definition::validate(object);
+        }
+        validate::object(self.group, self.kind, object)
+    }
+
+    fn prepare_part(&self, part: &str, object: &mut Value, old: &Value) {
+        match part {
+            "ephemeralcontainers" => states::only_ephemeral_containers(object, old),
+            "resize" => states::only_resources(object, old),
+            _ => {}
+        }
+    }
+
+    fn validate_part(&self, part: &str, object: &Value, old: &Value) -> Vec<FieldError> {
+        match part {
+            "ephemeralcontainers" => validate::pod_ephemeral_containers(object, old),
+            "resize" => validate::pod_resize(object, old),
+            _ => Vec::new(),
+        }
+    }
+
+    fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
+        if self.is_definition() {
+            return custom::definition::validate_update(object, old);
+        }
+        let mut errors = validate::object(self.group, self.kind, object);
+        errors.extend(validate::change(self.group, self.kind, object, old));
+        errors
+    }
+}

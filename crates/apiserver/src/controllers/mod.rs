@@ -1,0 +1,30 @@
+//! What the server does by itself, straight on the store: the work of no client.
+//!
+//! Each controller watches what concerns it and acts on what is there, never on what it remembers of an event, so a
+//! server that was stopped at any moment goes on from what it finds.
+
+pub(crate) mod bootstrap;
+mod collector;
+mod events;
+mod follow;
+mod namespaces;
+mod roles;
+mod service_accounts;
+pub(crate) mod services;
+
+use std::sync::Arc;
+
+use moorline_store::ReadError;
+use tokio::task::JoinSet;
+
+use crate::core::Core;
+
+/// Starts every controller.
+pub(crate) fn spawn(core: &Arc<Core>, tasks: &mut JoinSet<()>) -> Result<(), ReadError> {
+    roles::spawn(core, tasks)?;
+    service_accounts::spawn(core, tasks)?;
+    namespaces::spawn(core, tasks)?;
+    collector::spawn(core, tasks);
+    events::spawn(core, tasks);
+    Ok(())
+}

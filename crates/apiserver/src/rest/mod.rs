@@ -1,0 +1,140 @@
+//! One generic handler for all resources: what a request does to the store, from decoded options to an answer.
+
+mod collection;
+pub(crate) mod delete;
+pub(crate) mod form;
+pub(crate) mod internal;
+mod options;
+mod patch;
+mod read;
+pub(crate) mod scale;
+mod special;
+mod update;
+mod watch;
+mod write;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, Response, StatusCode};
+use moorline_machinery::{
+    status::ApiError,
+    table::{Headers, IncludeObject},
+};
+use moorline_store::{Key, Record};
+use serde_json::{Value, json};
+
+pub(crate) use options::WriteOptions;
+
+use crate::{
+    auth::User,
+    body::Body,
+    core::Core,
+    custom,
+    negotiate::{Answer, Form},
+    path::{ResourcePath, Verb},
+    query::{ListOptions, Query},
+    resource::ResourceType,
+    respond,
+};
+use form::ObjectForm;
+
+/// A request about a resource, understood and permitted.
+pub(crate) struct Call<'c> {
+    pub(crate) core: &'c Arc<Core>,
+    pub(crate) resource: Arc<ResourceType>,
+    pub(crate) path: &'c ResourcePath,
+    pub(crate) verb: Verb,
+    pub(crate) query: &'c Query,
+    pub(crate) headers: &'c HeaderMap,
+    pub(crate) user: &'c User,
+    pub(crate) answer: Answer,
+    pub(crate) body: Bytes,
+}
+
+impl Call<'_> {
+    pub(crate) fn key(&self) -> Key {
+        Key::new(
+            &self.resource.storage,
+            self.path.namespace.as_str(),
+            self.path.name.as_str(),
+        )
+    }
+
+    fn form(&self) -> ObjectForm {
+        let include = self.query.get("includeObject").unwrap_or_default();
+        ObjectForm {
+            core: Arc::clone(self.core),
+            resource: Arc::clone(&self.resource),
+            form: self.answer.form,
+            include: IncludeObject::parse(include).unwrap_or_default(),
+        }
+    }
+
+    /// The answer that carries one object.
+    fn answer_object(&self, status: StatusCode, object: Value) -> Response<Body> {
+        respond::value(status, &self.form().shape(object, Headers::Shown), self.answer.encoding)
+    }
+
+    async fn answer_record(&self, status: StatusCode, record: &Arc<Record>) -> Result<Response<Body>, ApiError> {
+        if self.form().is_as_stored(record) {
+            return Ok(respond::json(
+                status,
+                self.resource.prefix.whole(record.value()),
+                self.answer.encoding,
+            ));
+        }
+        Ok(self.answer_object(status, self.core.object_of(&self.resource, record).await?))
+    }
+}
+
+/// Carries a request through.
+pub(crate) async fn handle(call: &Call<'_>) -> Result<Response<Body>, ApiError> {
+    if let Some(answer) = special::handle(call).await {
+        return answer;
+    }
+    match (call.verb, call.path.subresource.as_str()) {
+        (Verb::Get, "" | "status" | "approval" | "ephemeralcontainers" | "resize") => {
+            let version = call
+                .query
+                .get("resourceVersion")
+                .and_then(|version| version.parse().ok());
+            call.answer_record(StatusCode::OK, &read::get(call, version)?).await
+        }
+        (Verb::List, _) => list(call).await,
+        (Verb::Watch, _) => {
+            let options = ListOptions::parse(call.query, true)?;
+            let events = watch::watch(call, &options, call.form())?;
+            Ok(respond::events(Body::stream(events)))
+        }
+        (Verb::Create, "") => write::create(call).await,
+        (Verb::Update, "" | "status" | "finalize" | "approval" | "ephemeralcontainers" | "resize") => {
+            update::update(call).await
+        }
+        (Verb::Patch, "" | "status" | "approval" | "ephemeralcontainers" | "resize") => patch::patch(call).await,
+        (Verb::Delete, "") => delete::delete(call).await,
+        (Verb::DeleteCollection, "") => collection::delete_collection(call).await,
+        (Verb::Get | Verb::Update | Verb::Patch, "scale") => scale::handle(call).await,
+        _ => Err(ApiError::method_not_allowed()),
+    }
+}
+
+async fn list(call: &Call<'_>) -> Result<Response<Body>, ApiError> {
+    let options = ListOptions::parse(call.query, false)?;
+    let listed = read::list(call, &options)?;
+    let resource = &call.resource;
+    let form = call.form();
+    if listed.page.records.iter().all(|record| form.is_as_stored(record)) && call.answer.form == Form::Whole {
+        let bytes = read::whole_list(resource, &listed, resource.strategy.items_carry_type());
+        return Ok(respond::json(StatusCode::OK, bytes.freeze(), call.answer.encoding));
+    }
+    let list = json!({
+        "kind": &*resource.list_kind, "apiVersion": resource.gvk.api_version(),
+        "metadata": read::list_metadata(&listed), "items": custom::served(resource, &listed.page.records).await?,
+    });
+    Ok(respond::value(
+        StatusCode::OK,
+        &form.shape(list, Headers::Shown),
+        call.answer.encoding,
+    ))
+}

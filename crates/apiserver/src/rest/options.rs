@@ -1,0 +1,144 @@
+//! The options of a write, and the decoding of what is written.
+
+use bytes::Bytes;
+use http::{HeaderMap, header};
+use moorline_machinery::{
+    decode::{self, DecodeError, Decoded, FieldValidation, Limits, StrictProblem},
+    gvk::{GroupKind, GroupVersionKind},
+    meta,
+    status::ApiError,
+};
+use serde_json::{Value, json};
+
+use super::Call;
+use crate::core::Core;
+
+/// The options that all writes share.
+pub(crate) struct WriteOptions {
+    pub(crate) dry_run: bool,
+    pub(crate) manager: String,
+    pub(crate) validation: FieldValidation,
+}
+
+impl WriteOptions {
+    pub(crate) fn parse(call: &Call<'_>) -> Result<Self, ApiError> {
+        let user_agent = call
+            .headers
+            .get(header::USER_AGENT)
+            .and_then(|agent| agent.to_str().ok());
+        let validation = call.query.get("fieldValidation").unwrap_or_default();
+        let options_kind = || GroupKind::new("meta.k8s.io", call.verb.options_kind());
+        Ok(Self {
+            dry_run: call.query.dry_run()?,
+            manager: call.query.field_manager(user_agent),
+            validation: FieldValidation::parse(validation)
+                .map_err(|error| ApiError::invalid(&options_kind(), "", &[error]))?,
+        })
+    }
+
+    /// As an object of the API, for webhooks.
+    pub(crate) fn as_object(&self, kind: &str) -> Value {
+        let mut options = json!({ "kind": kind, "apiVersion": "meta.k8s.io/v1", "fieldManager": self.manager });
+        if self.dry_run {
+            options["dryRun"] = json!(["All"]);
+        }
+        options
+    }
+}
+
+/// The media type of a request's body, without parameters.
+pub(crate) fn content_type(headers: &HeaderMap) -> &str {
+    let value = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
+    value.split(';').next().unwrap_or_default().trim()
+}
+
+/// A body of any content type that is understood, as JSON. `expected` names the kind in complaints.
+pub(crate) fn decode(headers: &HeaderMap, body: &Bytes, expected: &str) -> Result<Decoded, ApiError> {
+    let complain = |error: DecodeError| decode::unrecognized(expected, &error, body);
+    match content_type(headers) {
+        "" | "application/json" => decode::json(body, &Limits::default()).map_err(complain),
+        "application/yaml" => decode::yaml(body, &Limits::default()).map_err(complain),
+        "application/vnd.kubernetes.protobuf" => {
+            let value = Core::protobuf(body).map_err(|error| ApiError::bad_request(error.to_string()))?;
+            Ok(Decoded {
+                value,
+                duplicates: Vec::new(),
+            })
+        }
+        _ => Err(ApiError::unsupported_media_type(&[
+            "application/json",
+            "application/yaml",
+            "application/vnd.kubernetes.protobuf",
+        ])),
+    }
+}
+
+/// The object that a write carries: decoded, of the right kind, in the right place, without fields that nobody knows.
+pub(crate) fn object(call: &Call<'_>, options: &WriteOptions, warnings: &mut Vec<String>) -> Result<Value, ApiError> {
+    let kind = &call.resource.gvk;
+    let Decoded {
+        value: mut object,
+        duplicates,
+    } = decode(call.headers, &call.body, &kind.kind)?;
+    check_type(&object, kind)?;
+    let given = meta::of(&object).namespace();
+    if !given.is_empty() && call.resource.namespaced && given != call.path.namespace {
+        return Err(ApiError::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    let mut problems = duplicates;
+    problems.extend(
+        call.resource
+            .conform(&mut object)?
+            .into_iter()
+            .map(StrictProblem::UnknownField),
+    );
+    let said = options.validation.judge(problems);
+    warnings.extend(said.map_err(|error| decode::cannot_be_handled(kind, &kind.kind, error))?);
+    Ok(object)
+}
+
+/// An object may leave out its type; if it names one, it must be the one of the path.
+fn check_type(object: &Value, expected: &GroupVersionKind) -> Result<(), ApiError> {
+    let (version, kind) = (object["apiVersion"].as_str(), object["kind"].as_str());
+    let (Some(version), Some(kind)) = (version.filter(|v| !v.is_empty()), kind.filter(|k| !k.is_empty())) else {
+        if object.is_object() {
+            return Ok(());
+        }
+        return Err(ApiError::bad_request(format!(
+            "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type struct {{ \
+             APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
+            json_type(object)
+        )));
+    };
+    if version != expected.api_version() {
+        return Err(ApiError::bad_request(format!(
+            "the API version in the data ({version}) does not match the expected API version ({})",
+            expected.api_version()
+        )));
+    }
+    if kind != &*expected.kind {
+        let given = GroupVersionKind::new(expected.group.clone(), expected.version.clone(), kind);
+        return Err(decode::cannot_be_handled(
+            &given,
+            &expected.kind,
+            format_args!("converting ({kind}) to ({}): unknown conversion", expected.kind),
+        ));
+    }
+    Ok(())
+}
+
+fn json_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}

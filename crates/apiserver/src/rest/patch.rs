@@ -1,0 +1,235 @@
+//! PATCH in its four kinds.
+
+use std::sync::{Mutex, PoisonError};
+
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use moorline_machinery::{
+    apply::Force,
+    decode::{self, Limits, StrictError, StrictProblem},
+    field::{FieldError, Path},
+    gvk::GroupKind,
+    meta,
+    patch::{self, PatchError},
+    status::{ApiError, Reason},
+};
+use serde_json::Value;
+
+use super::{
+    Call, WriteOptions,
+    options::content_type,
+    update::{Changed, change_object},
+    write::{self, Managed},
+};
+use crate::{admission::Operation, body::Body};
+
+pub(crate) const JSON_PATCH: &str = "application/json-patch+json";
+pub(crate) const MERGE_PATCH: &str = "application/merge-patch+json";
+pub(crate) const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";
+pub(crate) const APPLY_PATCH: &str = "application/apply-patch+yaml";
+
+/// PATCH of an object or of its status.
+pub(crate) async fn patch(call: &Call<'_>) -> Result<Response<Body>, ApiError> {
+    let options = WriteOptions::parse(call)?;
+    check_options(call)?;
+    let kind = content_type(call.headers);
+    if kind == APPLY_PATCH {
+        return apply(call, &options).await;
+    }
+    let strategic = call.resource.strategy.takes_strategic_patches();
+    let understood = matches!(kind, JSON_PATCH | MERGE_PATCH) || (kind == STRATEGIC_PATCH && strategic);
+    if !understood {
+        let mut accepted = vec![JSON_PATCH, MERGE_PATCH, APPLY_PATCH];
+        if strategic {
+            accepted.insert(2, STRATEGIC_PATCH);
+        }
+        return Err(ApiError::unsupported_media_type(&accepted));
+    }
+    let mut warnings = Vec::new();
+    let document = parse(&call.body)?;
+    let said = Mutex::new(Vec::new());
+    let change = |old: &Value| {
+        let mut object = old.clone();
+        match kind {
+            JSON_PATCH => patch::json_patch(&mut object, &document.value),
+            MERGE_PATCH => patch::merge_patch(&mut object, &document.value),
+            _ => patch::strategic_merge_patch(old, &document.value, call.resource.schema.get())
+                .map(|patched| object = patched),
+        }
+        .map_err(|error| refused(&error))?;
+        check_identity(call, &object, old)?;
+        let mut problems = document.duplicates.clone();
+        problems.extend(
+            call.resource
+                .conform(&mut object)?
+                .into_iter()
+                .map(StrictProblem::UnknownField),
+        );
+        let judged = options
+            .validation
+            .judge(problems)
+            .map_err(|error| invalid_patch(call, &error))?;
+        *said.lock().unwrap_or_else(PoisonError::into_inner) = judged;
+        Ok(Changed {
+            object,
+            managed: Managed::NotYet,
+        })
+    };
+    let written = change_object(call, &options, Operation::Update, &mut warnings, change).await?;
+    warnings.extend(said.into_inner().unwrap_or_else(PoisonError::into_inner));
+    call.answer_written(StatusCode::OK, written, &warnings).await
+}
+
+/// A server-side apply: the object is made if it is not there.
+async fn apply(call: &Call<'_>, options: &WriteOptions) -> Result<Response<Body>, ApiError> {
+    let mut warnings = Vec::new();
+    let decoded = decode::yaml(&call.body, &Limits::default())
+        .map_err(|error| ApiError::bad_request(format!("error decoding YAML: {error}")))?;
+    let mut wanted = decoded.value;
+    let mut problems = decoded.duplicates;
+    check_applied(call, &wanted)?;
+    problems.extend(
+        call.resource
+            .conform(&mut wanted)?
+            .into_iter()
+            .map(StrictProblem::UnknownField),
+    );
+    warnings.extend(
+        options
+            .validation
+            .judge(problems)
+            .map_err(|error| invalid_patch(call, &error))?,
+    );
+    let force = if call.query.flag("force") {
+        Force::Yes
+    } else {
+        Force::No
+    };
+    loop {
+        if call.core.store.get(&call.key()).is_none() {
+            if !call.path.subresource.is_empty() {
+                return Err(ApiError::not_found(&call.resource.group_resource(), &call.path.name));
+            }
+            let object = write::applied(call, None, &wanted, options, force)?;
+            let written = write::create_object(call, object, Managed::Already, options, &mut warnings).await;
+            match written {
+                // Somebody else made it meanwhile; apply to that.
+                Err(error) if error.reason() == Reason::AlreadyExists => continue,
+                written => return call.answer_written(StatusCode::CREATED, written?, &warnings).await,
+            }
+        }
+        let change = |old: &Value| {
+            let object = write::applied(call, Some(old), &wanted, options, force)?;
+            Ok(Changed {
+                object,
+                managed: Managed::Already,
+            })
+        };
+        let written = change_object(call, options, Operation::Update, &mut warnings, change).await;
+        match written {
+            // Somebody else deleted it meanwhile; make it.
+            Err(error) if error.code() == 404 && call.path.subresource.is_empty() => {}
+            written => return call.answer_written(StatusCode::OK, written?, &warnings).await,
+        }
+    }
+}
+
+/// A JSON or merge patch of something that is no object of a resource, such as a scale.
+pub(crate) fn patched_plainly(kind: &str, body: &Bytes, old: &Value) -> Result<Value, ApiError> {
+    let document = parse(body)?.value;
+    let mut patched = old.clone();
+    match kind {
+        JSON_PATCH => patch::json_patch(&mut patched, &document),
+        // A scale has no lists, so both kinds of merge come to the same.
+        MERGE_PATCH | STRATEGIC_PATCH | APPLY_PATCH => patch::merge_patch(&mut patched, &document),
+        _ => {
+            return Err(ApiError::unsupported_media_type(&[
+                JSON_PATCH,
+                MERGE_PATCH,
+                STRATEGIC_PATCH,
+                APPLY_PATCH,
+            ]));
+        }
+    }
+    .map_err(|error| refused(&error))?;
+    Ok(patched)
+}
+
+fn parse(body: &Bytes) -> Result<decode::Decoded, ApiError> {
+    decode::json(body, &Limits::default()).map_err(|error| ApiError::bad_request(error.to_string()))
+}
+
+fn refused(error: &PatchError) -> ApiError {
+    match error.code() {
+        400 => ApiError::bad_request(error.to_string()),
+        413 => ApiError::request_entity_too_large(patch::MAX_OPERATIONS),
+        // A real API server says neither which operation failed nor on what, and clients compare these words.
+        422 => ApiError::new(
+            422,
+            Reason::Invalid,
+            "the server rejected our request due to an error in our request",
+        )
+        .with_details(moorline_machinery::status::Details::default()),
+        _ => ApiError::internal(error),
+    }
+}
+
+fn invalid_patch(call: &Call<'_>, error: &StrictError) -> ApiError {
+    let body = String::from_utf8_lossy(&call.body).into_owned();
+    let error = FieldError::invalid(&Path::root("patch"), body, error.to_string());
+    ApiError::invalid(&call.resource.group_kind(), &call.path.name, &[error])
+}
+
+fn check_identity(call: &Call<'_>, object: &Value, old: &Value) -> Result<(), ApiError> {
+    let (new, old) = (meta::of(object), meta::of(old));
+    if new.name() != old.name() {
+        let metadata = Path::root("metadata");
+        let error = FieldError::invalid(&metadata.child("name"), new.name(), "field is immutable");
+        return Err(ApiError::invalid(&call.resource.group_kind(), old.name(), &[error]));
+    }
+    if new.namespace() != old.namespace() {
+        return Err(ApiError::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    Ok(())
+}
+
+fn check_options(call: &Call<'_>) -> Result<(), ApiError> {
+    let kind = GroupKind::new("meta.k8s.io", "PatchOptions");
+    let applying = content_type(call.headers) == APPLY_PATCH;
+    if applying && call.query.get("fieldManager").unwrap_or_default().is_empty() {
+        let error = FieldError::required(&Path::root("fieldManager"), "is required for apply patch");
+        return Err(ApiError::invalid(&kind, "", &[error]));
+    }
+    if !applying && call.query.get("force").is_some() {
+        let error = FieldError::forbidden(&Path::root("force"), "may not be specified for non-apply patch");
+        return Err(ApiError::invalid(&kind, "", &[error]));
+    }
+    Ok(())
+}
+
+/// What a server-side apply must say of itself, and may not say.
+fn check_applied(call: &Call<'_>, wanted: &Value) -> Result<(), ApiError> {
+    let kind = &call.resource.gvk;
+    if wanted["apiVersion"].as_str() != Some(&kind.api_version()) || wanted["kind"].as_str() != Some(&kind.kind) {
+        let given = |name: &str| wanted[name].as_str().unwrap_or_default().to_owned();
+        return Err(ApiError::bad_request(format!(
+            "failed to apply: the object's type {}, Kind={} does not match the resource {}",
+            given("apiVersion"),
+            given("kind"),
+            call.resource.group_resource()
+        )));
+    }
+    if !wanted["metadata"]["managedFields"].is_null() {
+        return Err(ApiError::bad_request("metadata.managedFields must be nil"));
+    }
+    let name = meta::of(wanted).name();
+    if !name.is_empty() && name != call.path.name {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({name}) does not match the name on the URL ({})",
+            call.path.name
+        )));
+    }
+    Ok(())
+}

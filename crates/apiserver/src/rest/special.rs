@@ -1,0 +1,242 @@
+//! Resources and subresources that do something else than keep what is written to them.
+
+use http::{Response, StatusCode};
+use moorline_machinery::{
+    meta,
+    status::{ApiError, Status},
+};
+use moorline_store::{List, Scope};
+use serde_json::{Value, json};
+
+use super::{
+    Call, WriteOptions,
+    delete::{self, DeleteOptions},
+    options,
+    update::{Changed, change_object},
+    write::Managed,
+};
+use crate::{admission::Operation, auth::review, body::Body, builtin, path::Verb, respond, wire};
+
+/// Carries out a request that is special; nothing when it is an ordinary one.
+pub(crate) async fn handle(call: &Call<'_>) -> Option<Result<Response<Body>, ApiError>> {
+    let group = &*call.resource.gvr.group;
+    let resource = &*call.resource.gvr.resource;
+    match (group, resource, call.path.subresource.as_str(), call.verb) {
+        ("authentication.k8s.io" | "authorization.k8s.io", _, "", Verb::Create) => Some(review(call)),
+        ("", "serviceaccounts", "token", Verb::Create) => Some(token(call)),
+        ("", "pods", "eviction", Verb::Create) => Some(evict(call).await),
+        ("", "pods", "binding", Verb::Create) => Some(bind(call, &call.path.name).await),
+        ("", "bindings", "", Verb::Create) => Some(bind_by_body(call).await),
+        ("", "componentstatuses", ..) => Some(Ok(component_statuses(call))),
+        _ => None,
+    }
+}
+
+fn decoded(call: &Call<'_>) -> Result<Value, ApiError> {
+    let kind = &call.resource.gvk.kind;
+    Ok(options::decode(call.headers, &call.body, kind)?.value)
+}
+
+/// A question that is answered and forgotten.
+fn review(call: &Call<'_>) -> Result<Response<Body>, ApiError> {
+    let body = decoded(call)?;
+    let (core, roles) = (call.core, &call.core.authorizer);
+    let mut answer = match &*call.resource.gvk.kind {
+        "SelfSubjectAccessReview" => review::self_access_review(body, call.user, roles)?,
+        "SubjectAccessReview" => review::access_review(body, roles)?,
+        "LocalSubjectAccessReview" => review::local_access_review(body, &call.path.namespace, roles)?,
+        "SelfSubjectRulesReview" => review::self_rules_review(&body, call.user, roles)?,
+        "SelfSubjectReview" => review::self_review(&body, call.user, core.world.now()),
+        "TokenReview" => review::token_review(body, &core.authenticator, core.world.now())?,
+        _ => return Err(ApiError::method_not_allowed()),
+    };
+    answer["apiVersion"] = call.resource.gvk.api_version().into();
+    answer["kind"] = (*call.resource.gvk.kind).into();
+    Ok(respond::value(StatusCode::CREATED, &answer, call.answer.encoding))
+}
+
+fn token(call: &Call<'_>) -> Result<Response<Body>, ApiError> {
+    let body = decoded(call)?;
+    let id = call.core.world.uid();
+    let asked = review::TokenRequest {
+        namespace: &call.path.namespace,
+        name: &call.path.name,
+        now: call.core.world.now(),
+        id: &id,
+    };
+    let answer = review::token_request(&asked, &body, &call.core.authenticator)?;
+    Ok(respond::value(StatusCode::CREATED, &answer, call.answer.encoding))
+}
+
+/// Deletes a pod unless a disruption budget objects.
+async fn evict(call: &Call<'_>) -> Result<Response<Body>, ApiError> {
+    let body = decoded(call)?;
+    let Some(record) = call.core.store.get(&call.key()) else {
+        return Err(ApiError::not_found(&call.resource.group_resource(), &call.path.name));
+    };
+    let pod = wire::from_stored(record.value(), "v1", "Pod");
+    let over = matches!(
+        pod["status"]["phase"].as_str(),
+        Some("Succeeded" | "Failed" | "Pending")
+    );
+    if !over && !meta::of(&pod).is_deleting() {
+        spend_budget(call, &pod).await?;
+    }
+    let mut options = DeleteOptions::from_value(&body["deleteOptions"])?;
+    options.dry_run |= call.query.dry_run()?;
+    delete::delete_object(call, &call.path.name, &options, &mut Vec::new()).await?;
+    let mut status = Status::success(None);
+    status.code = 201;
+    Ok(respond::value(
+        StatusCode::CREATED,
+        &status.to_value(),
+        call.answer.encoding,
+    ))
+}
+
+/// Takes one disruption from the budget that covers a pod, if one does and has one left.
+async fn spend_budget(call: &Call<'_>, pod: &Value) -> Result<(), ApiError> {
+    use moorline_machinery::selector::LabelSelector;
+    let storage = builtin::storage("policy", "poddisruptionbudgets");
+    let page = call
+        .core
+        .store
+        .list(&List::all(Scope::namespace(&storage, call.path.namespace.as_str())));
+    let records = page.map(|page| page.records).unwrap_or_default();
+    let labels = meta::of(pod).labels();
+    let covering: Vec<_> = records
+        .iter()
+        .filter(|record| {
+            let budget = wire::from_stored(record.value(), "policy/v1", "PodDisruptionBudget");
+            let selector = LabelSelector::from_json(budget["spec"].get("selector"));
+            selector.is_ok_and(|selector| selector.matches(&labels))
+        })
+        .collect();
+    if covering.len() > 1 {
+        return Err(ApiError::internal(
+            "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+        ));
+    }
+    let Some(record) = covering.first() else { return Ok(()) };
+    let mut budget = wire::from_stored(record.value(), "policy/v1", "PodDisruptionBudget");
+    let allowed = budget["status"]["disruptionsAllowed"].as_i64().unwrap_or(0);
+    let name = record.key().name();
+    if budget["status"]["observedGeneration"].as_i64().unwrap_or(0) < meta::of(&budget).generation() {
+        return Err(ApiError::too_many_requests(
+            "Cannot evict pod as it would violate the pod's disruption budget.",
+            10,
+        )
+        .with_cause(
+            "DisruptionBudget",
+            format!("The disruption budget {name} is still being processed by the server."),
+            "",
+        ));
+    }
+    if allowed <= 0 {
+        let status = &budget["status"];
+        let number = |name: &str| status[name].as_i64().unwrap_or(0);
+        let message = format!(
+            "The disruption budget {name} needs {} healthy pods and has {} currently",
+            number("desiredHealthy"),
+            number("currentHealthy")
+        );
+        return Err(ApiError::too_many_requests(
+            "Cannot evict pod as it would violate the pod's disruption budget.",
+            0,
+        )
+        .with_cause("DisruptionBudget", message, ""));
+    }
+    budget["status"]["disruptionsAllowed"] = json!(allowed - 1);
+    budget["status"]["disruptedPods"][call.path.name.as_str()] =
+        moorline_machinery::time::format(call.core.world.now()).into();
+    let written = call
+        .core
+        .store
+        .update(record.key().clone(), wire::to_stored(&budget), record.mod_revision())
+        .await;
+    written
+        .map(|_| ())
+        .map_err(|_| ApiError::too_many_requests("the disruption budget is being changed, try again", 1))
+}
+
+/// Puts a pod on a node, once.
+async fn bind(call: &Call<'_>, pod: &str) -> Result<Response<Body>, ApiError> {
+    let binding = decoded(call)?;
+    let node = binding["target"]["name"].as_str().unwrap_or_default().to_owned();
+    let options = WriteOptions::parse(call)?;
+    let resource = call
+        .core
+        .registry
+        .find(&moorline_machinery::gvk::GroupVersionResource::new("", "v1", "pods"));
+    let resource = resource.ok_or_else(ApiError::path_not_found)?;
+    let path = crate::path::ResourcePath {
+        name: pod.to_owned(),
+        subresource: String::new(),
+        ..call.path.clone()
+    };
+    let single = Call {
+        path: &path,
+        resource,
+        body: call.body.clone(),
+        ..*call
+    };
+    let now = moorline_machinery::time::format(call.core.world.now());
+    let change = |old: &Value| {
+        let there = old["spec"]["nodeName"].as_str().unwrap_or_default();
+        if !there.is_empty() {
+            let why = format!("pod {pod} is already assigned to node {there:?}");
+            return Err(ApiError::conflict(
+                &moorline_machinery::gvk::GroupResource::from("pods/binding"),
+                pod,
+                why,
+            ));
+        }
+        if meta::of(old).is_deleting() {
+            let why = format!("pod {pod} is being deleted, cannot be assigned to a host");
+            return Err(ApiError::conflict(
+                &moorline_machinery::gvk::GroupResource::from("pods/binding"),
+                pod,
+                why,
+            ));
+        }
+        let mut object = old.clone();
+        object["spec"]["nodeName"] = node.as_str().into();
+        let annotations = binding["metadata"]["annotations"]
+            .as_object()
+            .cloned()
+            .unwrap_or_default();
+        for (name, value) in annotations {
+            object["metadata"]["annotations"][name] = value;
+        }
+        let scheduled = json!({
+            "type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": now,
+        });
+        let mut conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.retain(|condition| condition["type"] != "PodScheduled");
+        conditions.push(scheduled);
+        object["status"]["conditions"] = conditions.into();
+        Ok(Changed {
+            object,
+            managed: Managed::NotYet,
+        })
+    };
+    change_object(&single, &options, Operation::Bind, &mut Vec::new(), change).await?;
+    let mut status = Status::success(None);
+    status.code = 201;
+    Ok(respond::value(
+        StatusCode::CREATED,
+        &status.to_value(),
+        call.answer.encoding,
+    ))
+}
+
+async fn bind_by_body(call: &Call<'_>) -> Result<Response<Body>, ApiError> {
+    let name = meta::of(&decoded(call)?).name().to_owned();
+    bind(call, &name).await
+}
+
+/// A list that has been empty of meaning for years and is still asked for.
+fn component_statuses(call: &Call<'_>) -> Response<Body> {
+    let list = json!({ "kind": "ComponentStatusList", "apiVersion": "v1", "metadata": {}, "items": [] });
+    respond::value(StatusCode::OK, &list, call.answer.encoding)
+}

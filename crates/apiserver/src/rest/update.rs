@@ -1,0 +1,233 @@
+//! Updates of all kinds: read, change, check, swap; and begin again when somebody else was faster.
+
+use http::{Response, StatusCode};
+use moorline_machinery::{meta, status::ApiError};
+use serde_json::Value;
+
+use super::{
+    Call, WriteOptions, options,
+    write::{self, Managed, Written},
+};
+use crate::{
+    admission::{Attributes, Operation},
+    body::Body,
+    custom,
+    resource::ResourceType,
+};
+
+/// How often a change that names no resource version is tried again on what somebody else made of the object.
+const ATTEMPTS: usize = 16;
+
+/// PUT.
+pub(crate) async fn update(call: &Call<'_>) -> Result<Response<Body>, ApiError> {
+    let options = WriteOptions::parse(call)?;
+    let mut warnings = Vec::new();
+    let object = options::object(call, &options, &mut warnings)?;
+    let name = meta::of(&object).name();
+    if name.is_empty() {
+        return Err(ApiError::bad_request("name must be provided"));
+    }
+    if name != call.path.name {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({name}) does not match the name on the URL ({})",
+            call.path.name
+        )));
+    }
+    let change = |_: &Value| {
+        Ok(Changed {
+            object: object.clone(),
+            managed: Managed::NotYet,
+        })
+    };
+    if call.core.store.get(&call.key()).is_none() && call.resource.strategy.create_on_update() {
+        let written = write::create_object(call, object, Managed::NotYet, &options, &mut warnings).await?;
+        return call.answer_written(StatusCode::CREATED, written, &warnings).await;
+    }
+    let written = change_object(call, &options, Operation::Update, &mut warnings, change).await?;
+    call.answer_written(StatusCode::OK, written, &warnings).await
+}
+
+/// An object as somebody wants it.
+pub(crate) struct Changed {
+    pub(crate) object: Value,
+    pub(crate) managed: Managed,
+}
+
+/// Changes the object that a call is about, by whatever `change` makes of it.
+pub(crate) async fn change_object(
+    call: &Call<'_>,
+    options: &WriteOptions,
+    operation: Operation,
+    warnings: &mut Vec<String>,
+    change: impl Fn(&Value) -> Result<Changed, ApiError>,
+) -> Result<Written, ApiError> {
+    let (core, resource) = (call.core, &call.resource);
+    let status_only = call.path.subresource == "status";
+    for attempt in 1.. {
+        let key = call.key();
+        let Some(record) = core.store.get(&key) else {
+            return Err(ApiError::not_found(&resource.group_resource(), &call.path.name));
+        };
+        let old = core.object_of(resource, &record).await?;
+        let Changed {
+            object: mut new,
+            managed,
+        } = change(&old)?;
+        let versioned = !matches!(meta::of(&new).resource_version(), "" | "0")
+            && meta::of(&new).resource_version() != meta::of(&old).resource_version();
+        let unversioned = resource.strategy.unversioned_update();
+        meta::check_resource_version(&mut new, &old, unversioned, &resource.group_resource())?;
+        check_uid(resource, &new, &old)?;
+        resource.default(&mut new);
+        let attributes = Attributes {
+            call,
+            operation,
+            name: call.path.name.clone(),
+            old: Some(&old),
+            dry_run: options.dry_run,
+            options: options.as_object(call.verb.options_kind()),
+        };
+        core.admission.mutate(&attributes, &mut new, warnings).await?;
+        resource.default(&mut new);
+        match call.path.subresource.as_str() {
+            "finalize" => keep_all_but(&mut new, &old, "/spec/finalizers"),
+            "approval" => keep_all_but(&mut new, &old, "/status/conditions"),
+            part @ ("ephemeralcontainers" | "resize") => resource.strategy.prepare_part(part, &mut new, &old),
+            // A binding writes both halves of a pod.
+            "" if operation == Operation::Bind => {}
+            _ => separate_status(resource, &mut new, &old, status_only),
+        }
+        meta::prepare_for_update(&mut new, &old, call.scope(), resource.strategy.generation())?;
+        match call.path.subresource.as_str() {
+            "" if operation != Operation::Bind => resource.strategy.prepare_update(&mut new, &old),
+            "status" => resource.strategy.prepare_status_update(&mut new, &old),
+            _ => {}
+        }
+        resource.strategy.conform(&mut new).map_err(ApiError::bad_request)?;
+        write::permit_roles(call, &new, Some(&old))?;
+        let reservation = call.reserve(&mut new, Some(&old))?;
+        if managed == Managed::NotYet {
+            write::own(call, Some(&old), &mut new, options);
+        }
+        match call.path.subresource.as_str() {
+            _ if operation == Operation::Bind => {}
+            part @ ("ephemeralcontainers" | "resize") => {
+                let errors = resource.strategy.validate_part(part, &new, &old);
+                write::refuse_invalid(resource, &new, &errors)?;
+            }
+            _ => write::validate_change(resource, &new, &old, call.scope())?,
+        }
+        core.admission.validate(&attributes, &new, warnings).await?;
+        if unchanged(&new, &old) {
+            return Ok(Written::Stored(record));
+        }
+        let gone = meta::of(&new).is_deleting() && is_free(resource, &new);
+        if options.dry_run {
+            return Ok(Written::Only(new));
+        }
+        let seen = record.mod_revision();
+        let result = if gone {
+            core.store.delete_at(key, seen).await.map(|_| {
+                call.release(&new);
+                Written::Only(new)
+            })
+        } else {
+            let stored = core
+                .store
+                .update(key, custom::to_stored(resource, &new).await?, seen)
+                .await;
+            stored.map(|committed| Written::Stored(committed.into_record()))
+        };
+        match result {
+            Err(moorline_store::WriteError::Conflict { .. }) if !versioned && attempt < ATTEMPTS => {}
+            Err(error) => return Err(write::refused(resource, &call.path.name, &error)),
+            Ok(written) => {
+                if let Some(reservation) = reservation {
+                    reservation.keep();
+                }
+                return Ok(written);
+            }
+        }
+    }
+    unreachable!("the last attempt returns")
+}
+
+/// Whether nothing keeps a deleted object any more.
+pub(crate) fn is_free(resource: &ResourceType, object: &Value) -> bool {
+    let meta = meta::of(object);
+    meta.finalizers().next().is_none()
+        && meta.deletion_grace_period_seconds().unwrap_or(0) == 0
+        && !resource.strategy.is_held(object)
+}
+
+fn check_uid(resource: &ResourceType, new: &Value, old: &Value) -> Result<(), ApiError> {
+    let (wanted, found) = (meta::of(new).uid(), meta::of(old).uid());
+    if wanted.is_empty() || wanted == found {
+        return Ok(());
+    }
+    let name = meta::of(old).name();
+    let key = format!("/registry/{}/{name}", resource.storage);
+    Err(ApiError::update_uid_mismatch(
+        &resource.group_resource(),
+        name,
+        &key,
+        wanted,
+        found,
+    ))
+}
+
+/// A write of the status changes nothing else, and any other write does not change the status.
+fn separate_status(resource: &ResourceType, new: &mut Value, old: &Value, status_only: bool) {
+    if !resource.has_status() {
+        return;
+    }
+    if !status_only {
+        match old.get("status") {
+            Some(status) => new["status"] = status.clone(),
+            None => drop(new.as_object_mut().map(|fields| fields.remove("status"))),
+        }
+        return;
+    }
+    let mut kept = old.clone();
+    match new.get("status") {
+        Some(status) => kept["status"] = status.clone(),
+        None => drop(kept.as_object_mut().map(|fields| fields.remove("status"))),
+    }
+    let names: &[&str] = if resource.strategy.status_writes_metadata() {
+        &[
+            "managedFields",
+            "labels",
+            "annotations",
+            "finalizers",
+            "resourceVersion",
+        ]
+    } else {
+        &["managedFields", "resourceVersion"]
+    };
+    for name in names {
+        match new["metadata"].get(name) {
+            Some(value) => kept["metadata"][*name] = value.clone(),
+            None => drop(kept["metadata"].as_object_mut().map(|metadata| metadata.remove(*name))),
+        }
+    }
+    *new = kept;
+}
+
+/// The old object with one field of the new one.
+fn keep_all_but(new: &mut Value, old: &Value, pointer: &str) {
+    let wanted = new.pointer(pointer).cloned();
+    *new = old.clone();
+    let (holder, name) = pointer.rsplit_once('/').expect("a pointer names a field");
+    let Some(holder) = new.pointer_mut(holder).and_then(Value::as_object_mut) else {
+        return;
+    };
+    match wanted {
+        Some(wanted) => drop(holder.insert(name.to_owned(), wanted)),
+        None => drop(holder.remove(name)),
+    }
+}
+
+/// Whether a write would leave everything as it is.
+fn unchanged(new: &Value, old: &Value) -> bool {
+    new == old
+}

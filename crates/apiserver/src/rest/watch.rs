@@ -1,0 +1,158 @@
+//! Watch: the changes of a scope as a stream of JSON lines.
+
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use moorline_machinery::status::ApiError;
+use moorline_store::{Event, ReadError, Record, Revision, Start, Watch, WatchError};
+use serde_json::{Value, json};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::{Call, form::ObjectForm, read};
+use crate::{body::Stream, query::ListOptions, select::Selection};
+
+/// How often a quiet watch says how far it has come, to those who want to know.
+const BOOKMARK_EVERY: Duration = Duration::from_mins(1);
+/// How long a watch lasts that names no time: from this to twice this, so that not all end at once.
+const LASTS: Duration = Duration::from_mins(30);
+
+/// A watch on its way to a client.
+pub(crate) struct Events {
+    watch: Option<Watch>,
+    form: ObjectForm,
+    /// The client wants the mark that closes the initial state.
+    marks_initial: bool,
+    bookmarks: bool,
+    bookmark_at: Pin<Box<Sleep>>,
+    ends_at: Pin<Box<Sleep>>,
+    /// The last bookmark's revision; saying it again helps nobody.
+    said: Option<Revision>,
+    /// An answer that ends the watch right away.
+    error: Option<ApiError>,
+}
+
+/// Begins the watch that a request asks for.
+pub(crate) fn watch(call: &Call<'_>, options: &ListOptions, form: ObjectForm) -> Result<Events, ApiError> {
+    let selection = Selection::new(&call.resource, options)?;
+    let scope = read::scope(&call.resource, &call.path.namespace, &call.path.name, &options.fields);
+    let start = match (options.resource_version, options.send_initial_events) {
+        (_, Some(true)) | (None | Some(0), None) => Start::Initial,
+        (None | Some(0), Some(false)) => Start::Now,
+        (Some(revision), _) => Start::After(Revision::new(revision)),
+    };
+    let begun = call
+        .core
+        .store
+        .watch_matching(scope, start, move |record| selection.contains(record));
+    let now = Instant::now();
+    let lasts = options
+        .timeout
+        .filter(|timeout| !timeout.is_zero())
+        .unwrap_or_else(|| LASTS + Duration::from_secs(call.core.world.random() % LASTS.as_secs()));
+    let (watch, error) = match begun {
+        Ok(watch) => (Some(watch), None),
+        Err(ReadError::Compacted { requested, oldest }) => {
+            (None, Some(ApiError::watch_too_old(requested.get(), oldest.get())))
+        }
+        Err(ReadError::Future { requested, current }) => {
+            return Err(ApiError::resource_version_too_large(requested.get(), current.get()));
+        }
+    };
+    Ok(Events {
+        watch,
+        form,
+        marks_initial: options.send_initial_events == Some(true),
+        bookmarks: options.bookmarks,
+        bookmark_at: Box::pin(sleep_until(now + BOOKMARK_EVERY)),
+        ends_at: Box::pin(sleep_until(now + lasts)),
+        said: None,
+        error,
+    })
+}
+
+impl Stream for Events {
+    fn poll_piece(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let mut piece = BytesMut::new();
+        if let Some(error) = self.error.take() {
+            append_event(&mut piece, "ERROR", &error.status().to_value());
+            return Poll::Ready(Some(piece.freeze()));
+        }
+        loop {
+            let Some(watch) = self.watch.as_mut() else {
+                return Poll::Ready(None);
+            };
+            // Many events at once make few writes.
+            if piece.len() > 32 << 10 {
+                return Poll::Ready(Some(piece.freeze()));
+            }
+            match watch.poll_next(context) {
+                Poll::Ready(Ok(event)) => self.append(&mut piece, &event),
+                Poll::Ready(Err(WatchError::Compacted { oldest })) => {
+                    let reached = watch.progress().map_or(0, Revision::get);
+                    let error = ApiError::watch_too_old(reached, oldest.get());
+                    append_event(&mut piece, "ERROR", &error.status().to_value());
+                    self.watch = None;
+                }
+                Poll::Ready(Err(WatchError::Closed)) => self.watch = None,
+                Poll::Pending if !piece.is_empty() => return Poll::Ready(Some(piece.freeze())),
+                Poll::Pending => break,
+            }
+        }
+        if self.ends_at.as_mut().poll(context).is_ready() {
+            self.append_bookmark(&mut piece);
+            self.watch = None;
+            return Poll::Ready((!piece.is_empty()).then(|| piece.freeze()));
+        }
+        if self.bookmarks && self.bookmark_at.as_mut().poll(context).is_ready() {
+            self.append_bookmark(&mut piece);
+            let next = Instant::now() + BOOKMARK_EVERY;
+            self.bookmark_at.as_mut().reset(next);
+            // Polling the new deadline leaves our waker there.
+            let _ = self.bookmark_at.as_mut().poll(context);
+            if !piece.is_empty() {
+                return Poll::Ready(Some(piece.freeze()));
+            }
+        }
+        Poll::Pending
+    }
+}
+
+impl Events {
+    fn append(&mut self, piece: &mut BytesMut, event: &Event) {
+        let (kind, record): (&str, &Arc<Record>) = match event {
+            Event::Added { record, .. } => ("ADDED", record),
+            Event::Modified { record, .. } => ("MODIFIED", record),
+            Event::Deleted { record, .. } => ("DELETED", record),
+            Event::InitialDone { revision } => {
+                if self.marks_initial {
+                    let annotations = json!({ "k8s.io/initial-events-end": "true" });
+                    append_event(piece, "BOOKMARK", &self.form.bookmark(*revision, Some(annotations)));
+                }
+                return;
+            }
+        };
+        piece.put_slice(b"{\"type\":\"");
+        piece.put_slice(kind.as_bytes());
+        piece.put_slice(b"\",\"object\":");
+        self.form.append(piece, record);
+        piece.put_slice(b"}\n");
+    }
+
+    fn append_bookmark(&mut self, piece: &mut BytesMut) {
+        let progress = self.watch.as_ref().and_then(Watch::progress).filter(|_| self.bookmarks);
+        if let Some(revision) = progress.filter(|revision| self.said != Some(*revision)) {
+            self.said = Some(revision);
+            append_event(piece, "BOOKMARK", &self.form.bookmark(revision, None));
+        }
+    }
+}
+
+fn append_event(piece: &mut BytesMut, kind: &str, object: &Value) {
+    piece.put_slice(json!({ "type": kind, "object": object }).to_string().as_bytes());
+    piece.put_slice(b"\n");
+}

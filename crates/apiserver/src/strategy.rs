@@ -1,0 +1,247 @@
+//! What is particular to a kind. The generic handler asks; most kinds have little to say.
+
+use std::time::Duration;
+
+use moorline_machinery::{
+    field::FieldError,
+    meta::{Generation, UnversionedUpdate},
+    names::NameRule,
+};
+use moorline_store::Revision;
+use serde_json::Value;
+
+use crate::custom::CustomKind;
+use crate::custom::PrinterColumn;
+
+/// What becomes of the objects that a deleted one owns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Propagation {
+    /// They go after it.
+    Background,
+    /// They go before it.
+    Foreground,
+    /// They stay.
+    Orphan,
+}
+
+/// Where the numbers of a scale are found, as JSON pointers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ScalePaths {
+    /// How many are wanted.
+    pub(crate) spec: String,
+    /// How many there are.
+    pub(crate) status: String,
+    /// Which pods count.
+    pub(crate) selector: Option<String>,
+}
+
+impl ScalePaths {
+    /// Where built-in kinds have them.
+    pub(crate) fn workload() -> Self {
+        Self {
+            spec: "/spec/replicas".to_owned(),
+            status: "/status/replicas".to_owned(),
+            selector: Some("/spec/selector".to_owned()),
+        }
+    }
+}
+
+/// The rules of a kind beyond its schema.
+pub(crate) trait Strategy: Send + Sync {
+    /// What its names may look like.
+    fn name_rule(&self) -> NameRule {
+        NameRule::DnsSubdomain
+    }
+
+    /// Whether a PUT of an object that is not there makes it.
+    fn create_on_update(&self) -> bool {
+        false
+    }
+
+    /// What a PUT without a resource version does.
+    fn unversioned_update(&self) -> UnversionedUpdate {
+        UnversionedUpdate::Overwrites
+    }
+
+    /// Which changes raise the generation.
+    fn generation(&self) -> Generation {
+        Generation::ButStatus
+    }
+
+    /// Whether objects are served otherwise than they are stored.
+    fn changes_on_read(&self) -> bool {
+        false
+    }
+
+    /// Brings a stored object into the state in which it is served.
+    fn on_read(&self, object: &mut Value) {
+        let _ = object;
+    }
+
+    /// Whether what was written at a revision is served as it is stored, but for its type, without a look at
+    /// [`on_read`](Self::on_read).
+    fn serves_as_stored(&self, written: Revision) -> bool {
+        let _ = written;
+        !self.changes_on_read()
+    }
+
+    /// Brings an object that is served into the form in which it is stored.
+    fn on_store(&self, object: &mut Value) {
+        let _ = object;
+    }
+
+    /// Reads an object as its type wants it, or says why that cannot be done.
+    fn conform(&self, object: &mut Value) -> Result<(), String> {
+        let _ = object;
+        Ok(())
+    }
+
+    /// Whether strategic merge patches are understood.
+    fn takes_strategic_patches(&self) -> bool {
+        false
+    }
+
+    /// Whether lists carry the type of each item. Built-in kinds leave it out.
+    fn items_carry_type(&self) -> bool {
+        false
+    }
+
+    /// How long a deletion that names no time gives the object; none goes at once.
+    fn default_grace(&self, object: &Value) -> Option<Duration> {
+        let _ = object;
+        None
+    }
+
+    /// What happens to the objects that a deleted one owns when the request does not say.
+    fn default_propagation(&self) -> Propagation {
+        Propagation::Background
+    }
+
+    /// Whether a deletion may skip its grace, whatever the request says.
+    fn goes_at_once(&self, object: &Value) -> bool {
+        let _ = object;
+        false
+    }
+
+    /// Where the numbers of a scale are found, for kinds that scale.
+    fn scale(&self) -> Option<ScalePaths> {
+        None
+    }
+
+    /// Takes away what a client may not say of the status of a new object.
+    fn drop_status(&self, object: &mut Value) {
+        let _ = object;
+    }
+
+    /// Keeps of the old object what an update of the status may not touch, beyond all that is not status.
+    fn prepare_status_update(&self, object: &mut Value, old: &Value) {
+        let _ = (object, old);
+    }
+
+    /// Whether the answer to a delete is the object rather than a status.
+    fn returns_deleted(&self) -> bool {
+        false
+    }
+
+    /// Whether something besides its finalizers keeps a deleted object.
+    fn is_held(&self, object: &Value) -> bool {
+        let _ = object;
+        false
+    }
+
+    /// Brings an object into the state of being deleted, beyond its metadata.
+    fn prepare_delete(&self, object: &mut Value) {
+        let _ = object;
+    }
+
+    /// Whether a write of the status may change labels and annotations.
+    fn status_writes_metadata(&self) -> bool {
+        false
+    }
+
+    /// The fields besides name and namespace that objects can be selected by.
+    fn selectable_field_names(&self) -> &[Box<str>] {
+        &[]
+    }
+
+    /// The value of such a field.
+    fn selectable_field(&self, object: &Value, field: &str) -> String {
+        let _ = (object, field);
+        String::new()
+    }
+
+    /// The answer to a selection by another field.
+    fn unknown_field(&self, field: &str, namespaced: bool) -> String {
+        let mut known = vec!["\"metadata.name\"".to_owned()];
+        if namespaced {
+            known.push("\"metadata.namespace\"".to_owned());
+        }
+        known.extend(self.selectable_field_names().iter().map(|name| format!("{name:?}")));
+        format!("{field:?} is not a known field selector: only {}", known.join(", "))
+    }
+
+    /// Fills in what a client may leave out, beyond the defaults of the schema.
+    fn default(&self, object: &mut Value) {
+        let _ = object;
+    }
+
+    /// Brings a new object into its first state.
+    fn prepare_create(&self, object: &mut Value) {
+        let _ = object;
+    }
+
+    /// Keeps of the old object what an update may not touch.
+    fn prepare_update(&self, object: &mut Value, old: &Value) {
+        let _ = (object, old);
+    }
+
+    /// What is wrong with a new object.
+    fn validate(&self, object: &Value) -> Vec<FieldError> {
+        let _ = object;
+        Vec::new()
+    }
+
+    /// What is wrong with a change of an object, besides what is wrong with the object itself.
+    fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
+        let _ = (object, old);
+        Vec::new()
+    }
+
+    /// Keeps of the old object what a write to one of its parts may not touch.
+    fn prepare_part(&self, part: &str, object: &mut Value, old: &Value) {
+        let _ = (part, object, old);
+    }
+
+    /// What is wrong with a write to one of an object's parts.
+    fn validate_part(&self, part: &str, object: &Value, old: &Value) -> Vec<FieldError> {
+        let _ = (part, object, old);
+        Vec::new()
+    }
+
+    /// Why no new objects are taken, if so.
+    fn creation_refused(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// What everyone is warned of who uses this version.
+    fn deprecation(&self) -> Option<&str> {
+        None
+    }
+
+    /// The columns of a table besides the name, for kinds that say so themselves.
+    fn printer_columns(&self) -> Option<&[PrinterColumn]> {
+        None
+    }
+
+    /// The kind as a custom one, if it is one.
+    fn as_custom(&self) -> Option<&CustomKind> {
+        None
+    }
+}
+
+/// A kind with no rules of its own.
+#[cfg(test)]
+pub(crate) struct Plain;
+
+#[cfg(test)]
+impl Strategy for Plain {}
