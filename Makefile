@@ -7,7 +7,8 @@ help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 up: ## bring up the embedded Kubernetes with a database
-	@echo "There is nothing to bring up yet: the embedded Kubernetes is being built. Try 'make test' or 'make bench'."
+	@echo "There is no database to bring up yet: the embedded Kubernetes serves its API, but runs no pods. See the README for"
+	@echo "how to try the API, or run 'make test' or 'make bench'."
 
 test: lint model ## everything that must pass: lint, unit, property, model and documentation tests
 	cargo test --workspace --locked
