@@ -55,13 +55,18 @@ impl Config {
     }
 }
 
-/// A server at work.
-pub struct ApiServer {
+/// A server without a socket: what tests and simulators talk to in-process.
+pub struct Embedded {
     core: Arc<Core>,
     certificates: Certificates,
-    listening: Listening,
     controllers: JoinSet<()>,
     recovery: Option<Recovery>,
+}
+
+/// A server that listens.
+pub struct ApiServer {
+    embedded: Embedded,
+    listening: Listening,
 }
 
 /// Why a server did not start.
@@ -102,30 +107,29 @@ pub enum StartError {
     Prepare(String),
 }
 
-impl ApiServer {
-    /// Starts a server. Once this returns it answers, and what it brings along is there.
-    pub async fn start(config: Config) -> Result<Self, StartError> {
-        let Config {
-            directory,
-            listen,
-            world,
-        } = config;
+impl Embedded {
+    /// Starts a server in memory. Once this returns it answers, and what it brings along is there.
+    pub async fn ephemeral(world: Arc<dyn World>) -> Result<Self, StartError> {
+        Self::start(None, &[], world).await
+    }
+
+    async fn start(
+        directory: Option<PathBuf>,
+        names: &[ServerName],
+        world: Arc<dyn World>,
+    ) -> Result<Self, StartError> {
         let now = world.now();
-        let names = match listen.ip() {
-            address if address.is_unspecified() || address.is_loopback() => Vec::new(),
-            address => vec![ServerName::Address(address)],
-        };
         let (store, certificates, recovery) = match &directory {
             None => (
                 Store::memory(Options::default(), Describer),
-                Certificates::ephemeral(&names, now)?,
+                Certificates::ephemeral(names, now)?,
                 None,
             ),
             Some(directory) => {
                 let (store, recovery) = open(directory)?;
                 (
                     store,
-                    Certificates::open(&directory.join("pki"), &names, now)?,
+                    Certificates::open(&directory.join("pki"), names, now)?,
                     Some(recovery),
                 )
             }
@@ -164,24 +168,56 @@ impl ApiServer {
         let definitions = custom::controller::Controller::start(Arc::clone(&core), client).map_err(|e| prepare(&e))?;
         controllers.spawn(definitions.run());
         controllers::spawn(&core, &mut controllers).map_err(|error| prepare(&error))?;
+        Ok(Self {
+            core,
+            certificates,
+            controllers,
+            recovery,
+        })
+    }
+
+    /// The server as an administrator meets it: what `kube::Client::new` sits on.
+    pub fn service(&self) -> ApiService {
+        ApiService::new(Arc::clone(&self.core), User::server())
+    }
+
+    /// Stops: watches end, and everything acknowledged is on disk.
+    pub async fn stop(mut self) {
+        self.controllers.shutdown().await;
+        self.core.store.close();
+    }
+}
+
+impl ApiServer {
+    /// Starts a server and listens. Once this returns it answers, and what it brings along is there.
+    pub async fn start(config: Config) -> Result<Self, StartError> {
+        let Config {
+            directory,
+            listen,
+            world,
+        } = config;
+        let names = match listen.ip() {
+            address if address.is_unspecified() || address.is_loopback() => Vec::new(),
+            address => vec![ServerName::Address(address)],
+        };
+        let embedded = Embedded::start(directory, &names, world).await?;
         let handler = {
-            let core = Arc::clone(&core);
+            let core = Arc::clone(&embedded.core);
             move |request: Request<Incoming>, peer: Peer| answer(Arc::clone(&core), request, peer)
         };
-        let tls = Tls::new(&certificates)?;
+        let tls = Tls::new(&embedded.certificates)?;
         let listening = serve::listen(listen, tls, Limits::default(), handler)
             .await
             .map_err(|source| StartError::Listen {
                 address: listen,
                 source,
             })?;
-        Ok(Self {
-            core,
-            certificates,
-            listening,
-            controllers,
-            recovery,
-        })
+        Ok(Self { embedded, listening })
+    }
+
+    /// The same server without a socket.
+    pub fn service(&self) -> ApiService {
+        self.embedded.service()
     }
 
     /// Where it listens.
@@ -191,12 +227,7 @@ impl ApiServer {
 
     /// What was found when the store was opened; nothing in memory.
     pub fn recovery(&self) -> Option<&Recovery> {
-        self.recovery.as_ref()
-    }
-
-    /// The same server without a socket, as an administrator meets it.
-    pub fn service(&self) -> ApiService {
-        ApiService::new(Arc::clone(&self.core), User::server())
+        self.embedded.recovery.as_ref()
     }
 
     /// Writes a kubeconfig of the administrator, for its owner alone to read.
@@ -211,17 +242,16 @@ impl ApiServer {
         Kubeconfig {
             name: "moorline",
             server: &format!("https://{host}:{}", address.port()),
-            authority: &self.certificates.authority,
-            identity: &self.certificates.admin,
+            authority: &self.embedded.certificates.authority,
+            identity: &self.embedded.certificates.admin,
         }
         .write(path)
     }
 
     /// Stops: watches end, answers under way are finished within `patience`, and everything acknowledged is on disk.
-    pub async fn stop(mut self, patience: Duration) -> Stopped {
+    pub async fn stop(self, patience: Duration) -> Stopped {
         let stopped = self.listening.stop(patience).await;
-        self.controllers.shutdown().await;
-        self.core.store.close();
+        self.embedded.stop().await;
         stopped
     }
 }

@@ -20,14 +20,14 @@ pub(crate) struct ObjectForm {
 }
 
 impl ObjectForm {
-    /// Whether a record's bytes can be answered with as they are stored, behind the type.
-    pub(crate) fn is_as_stored(&self, record: &Record) -> bool {
-        self.form == Form::Whole && self.resource.strategy.serves_as_stored(record.mod_revision())
+    /// Whether what was written at a revision can be answered with as it is stored, behind the type.
+    pub(crate) fn is_as_stored(&self, written: Revision) -> bool {
+        self.form == Form::Whole && self.resource.strategy.serves_as_stored(written)
     }
 
-    /// Appends an object.
-    pub(crate) fn append(&self, to: &mut BytesMut, record: &Record) {
-        if self.is_as_stored(record) {
+    /// Appends an object that was written at a revision; one that departs bears a later one.
+    pub(crate) fn append(&self, to: &mut BytesMut, record: &Record, written: Revision) {
+        if self.is_as_stored(written) {
             self.resource.prefix.append(to, record.value());
         } else {
             let object = self.shape(custom::served_now(&self.resource, record), Headers::Shown);

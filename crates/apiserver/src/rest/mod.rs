@@ -77,7 +77,7 @@ impl Call<'_> {
     }
 
     async fn answer_record(&self, status: StatusCode, record: &Arc<Record>) -> Result<Response<Body>, ApiError> {
-        if self.form().is_as_stored(record) {
+        if self.form().is_as_stored(record.mod_revision()) {
             return Ok(respond::json(
                 status,
                 self.resource.prefix.whole(record.value()),
@@ -124,7 +124,13 @@ async fn list(call: &Call<'_>) -> Result<Response<Body>, ApiError> {
     let listed = read::list(call, &options)?;
     let resource = &call.resource;
     let form = call.form();
-    if listed.page.records.iter().all(|record| form.is_as_stored(record)) && call.answer.form == Form::Whole {
+    if listed
+        .page
+        .records
+        .iter()
+        .all(|record| form.is_as_stored(record.mod_revision()))
+        && call.answer.form == Form::Whole
+    {
         let bytes = read::whole_list(resource, &listed, resource.strategy.items_carry_type());
         return Ok(respond::json(StatusCode::OK, bytes.freeze(), call.answer.encoding));
     }

@@ -124,10 +124,10 @@ impl Stream for Events {
 
 impl Events {
     fn append(&mut self, piece: &mut BytesMut, event: &Event) {
-        let (kind, record): (&str, &Arc<Record>) = match event {
-            Event::Added { record, .. } => ("ADDED", record),
-            Event::Modified { record, .. } => ("MODIFIED", record),
-            Event::Deleted { record, .. } => ("DELETED", record),
+        let (kind, record, written): (&str, &Arc<Record>, &Arc<Record>) = match event {
+            Event::Added { record, .. } => ("ADDED", record, record),
+            Event::Modified { record, .. } => ("MODIFIED", record, record),
+            Event::Deleted { record, previous } => ("DELETED", record, previous),
             Event::InitialDone { revision } => {
                 if self.marks_initial {
                     let annotations = json!({ "k8s.io/initial-events-end": "true" });
@@ -139,7 +139,7 @@ impl Events {
         piece.put_slice(b"{\"type\":\"");
         piece.put_slice(kind.as_bytes());
         piece.put_slice(b"\",\"object\":");
-        self.form.append(piece, record);
+        self.form.append(piece, record, written.mod_revision());
         piece.put_slice(b"}\n");
     }
 
