@@ -118,17 +118,25 @@ fn cycle() -> Vec<Row> {
 }
 
 /// Three hundred thousand keys, from the first add to the end of the last trivial piece of work, four workers. Both sides
-/// have the same keys and the same runtime, and one round a turn.
+/// have the same keys and the same runtime, and take five turns of which the best counts: threads that meet at a lock
+/// suffer more than most from whatever else the machine does.
 fn drain() -> Row {
     let keys = requests(300_000);
     let runtime = runtime();
     let mut ours = Vec::new();
     let mut theirs = Vec::new();
-    for _ in 0..3 {
+    for _ in 0..5 {
         ours.push(runtime.block_on(drain_ours(&keys)).as_secs_f64() * 1e3);
         theirs.push(runtime.block_on(drain_theirs(&keys)).as_secs_f64() * 1e3);
     }
-    beside_scheduler("drain 300,000 keys with 4 workers", "ms", &mut ours, &mut theirs)
+    let best = |turns: &[f64]| turns.iter().copied().fold(f64::INFINITY, f64::min);
+    let (mut ours, mut theirs) = ([best(&ours)], [best(&theirs)]);
+    beside_scheduler(
+        "drain 300,000 keys with 4 workers, best of 5",
+        "ms",
+        &mut ours,
+        &mut theirs,
+    )
 }
 
 async fn drain_ours(keys: &[Request]) -> Duration {

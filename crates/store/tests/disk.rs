@@ -305,6 +305,22 @@ fn a_tail_torn_at_any_byte_is_cut_and_reported() {
 }
 
 #[test]
+fn a_closed_store_can_be_opened_again_while_children_are_forked() {
+    let directory = TempDir::new().unwrap();
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                Command::new("true").status().unwrap();
+            }
+        });
+        let opened: Result<(), OpenError> = (0..300).try_for_each(|_| open_with(directory.path(), inline()).map(drop));
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+        opened.unwrap();
+    });
+}
+
+#[test]
 fn a_flipped_bit_anywhere_is_detected() {
     let directory = TempDir::new().unwrap();
     let options = DiskOptions {

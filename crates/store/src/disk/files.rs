@@ -95,6 +95,17 @@ impl Directory {
     }
 }
 
+/// A lock file that is ours.
+struct Locked(File);
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        // Closing the file is not enough: a child that this process has just forked holds it too until it executes, and
+        // would hold the lock with it.
+        let _ = self.0.unlock();
+    }
+}
+
 impl Files for Directory {
     fn lock(&self) -> Result<Hold, LockError> {
         // Opened without truncation: until the lock is ours the content is what the holder says of itself.
@@ -123,7 +134,7 @@ impl Files for Directory {
             .set_len(0)
             .and_then(|()| file.rewind())
             .and_then(|()| writeln!(file, "{}", std::process::id()));
-        Ok(Hold::new(file))
+        Ok(Hold::new(Locked(file)))
     }
 
     fn names(&self) -> io::Result<Vec<String>> {
