@@ -9,7 +9,7 @@
 //!   get, list, watch ◄────────────── store ◄─────────────────┘
 //! ```
 //!
-//! Guarantees: built-in and custom kinds go through the same handler, by what [`resource::ResourceType`] says of them;
+//! Guarantees: built-in and custom kinds go through the same handler, by what `resource::ResourceType` says of them;
 //! what is acknowledged is stored; nothing is answered that the store has not committed.
 //!
 //! Assumes: one process owns the store.
