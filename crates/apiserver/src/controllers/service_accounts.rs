@@ -60,9 +60,7 @@ async fn provide(core: &Arc<Core>, namespace: &str) {
     let certificate = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": { "name": ROOT_CERTIFICATE, "namespace": namespace, "annotations": {
-            "kubernetes.io/description": "Contains a CA bundle that can be used to verify the kube-apiserver when using \
-                internal endpoints such as the internal service IP or kubernetes.default.svc. No other usage is \
-                guaranteed across distributions of Kubernetes clusters.",
+            "kubernetes.io/description": "The authority that signs the API server's certificate, for whoever talks to it from a pod",
         } },
         "data": { "ca.crt": core.authority },
     });
