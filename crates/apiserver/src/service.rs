@@ -2,6 +2,7 @@
 
 use std::{
     convert::Infallible,
+    env,
     future::Future,
     pin::Pin,
     sync::Arc,
@@ -188,9 +189,18 @@ fn version() -> Response<Body> {
         "minCompatibilityMajor": "1", "minCompatibilityMinor": "35",
         "gitVersion": format!("{VERSION}+moorline-{}", env!("CARGO_PKG_VERSION")),
         "gitCommit": "", "gitTreeState": "clean", "buildDate": "1970-01-01T00:00:00Z",
-        "goVersion": "none", "compiler": "rustc", "platform": "linux/amd64",
+        "goVersion": "none", "compiler": "rustc", "platform": format!("{}/{}", env::consts::OS, platform()),
     });
     respond::value(StatusCode::OK, &info, negotiate::Encoding::Json)
+}
+
+/// The machine's kind, in the words of Go.
+fn platform() -> &'static str {
+    match env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
 }
 
 fn health(core: &Core, path: &str, query: &Query) -> Response<Body> {

@@ -1,73 +1,46 @@
 //! The fields that built-in kinds can be selected by, and what the store keeps beside each object for selecting.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::LazyLock};
 
 use moorline_store::{Attributes, Describe, Key, Pairs};
 use serde::Deserialize;
 use serde_json::Value;
 
 /// A field as selectors name it, and where its value is found. Several places are tried in turn.
-pub(crate) struct Field {
-    pub(crate) name: &'static str,
-    pub(crate) pointers: &'static [&'static str],
+struct Field {
+    name: &'static str,
+    pointers: Vec<String>,
 }
-
-const fn field(name: &'static str, pointers: &'static [&'static str]) -> Field {
-    Field { name, pointers }
-}
-
-const PODS: &[Field] = &[
-    field("spec.nodeName", &["/spec/nodeName"]),
-    field("spec.restartPolicy", &["/spec/restartPolicy"]),
-    field("spec.schedulerName", &["/spec/schedulerName"]),
-    field("spec.serviceAccountName", &["/spec/serviceAccountName"]),
-    field("spec.hostNetwork", &["/spec/hostNetwork"]),
-    field("status.phase", &["/status/phase"]),
-    field("status.podIP", &["/status/podIP"]),
-    field("status.nominatedNodeName", &["/status/nominatedNodeName"]),
-];
-
-/// An event is stored in the old form, whichever API wrote it.
-const EVENTS: &[Field] = &[
-    field("involvedObject.kind", &["/involvedObject/kind"]),
-    field("involvedObject.namespace", &["/involvedObject/namespace"]),
-    field("involvedObject.name", &["/involvedObject/name"]),
-    field("involvedObject.uid", &["/involvedObject/uid"]),
-    field("involvedObject.apiVersion", &["/involvedObject/apiVersion"]),
-    field("involvedObject.resourceVersion", &["/involvedObject/resourceVersion"]),
-    field("involvedObject.fieldPath", &["/involvedObject/fieldPath"]),
-    field("reason", &["/reason"]),
-    field("reportingComponent", &["/reportingComponent"]),
-    field("source", &["/source/component", "/reportingComponent"]),
-    field("type", &["/type"]),
-];
 
 /// The fields of a stored resource, besides name and namespace.
-pub(crate) fn of(storage: &str) -> &'static [Field] {
-    match storage {
-        "pods" => PODS,
-        "events" => EVENTS,
-        "nodes" => const { &[field("spec.unschedulable", &["/spec/unschedulable"])] },
-        "namespaces" => const { &[field("status.phase", &["/status/phase"])] },
-        "secrets" => const { &[field("type", &["/type"])] },
-        "services" => {
-            const {
-                &[
-                    field("spec.clusterIP", &["/spec/clusterIP"]),
-                    field("spec.type", &["/spec/type"]),
-                ]
-            }
+fn of(storage: &str) -> &'static [Field] {
+    static FIELDS: LazyLock<HashMap<String, Vec<Field>>> = LazyLock::new(|| {
+        let mut fields: HashMap<String, Vec<Field>> = HashMap::new();
+        // Where two groups show the same objects, they can be selected by the fields of both.
+        for resource in super::resources().iter().filter(|resource| !resource.fields.is_empty()) {
+            let storage = super::storage(resource.group(), resource.plural);
+            let known = fields.entry(storage.as_str().to_owned()).or_default();
+            known.extend(resource.fields.iter().map(Field::new));
         }
-        "replicationcontrollers" | "replicasets.apps" => const { &[field("status.replicas", &["/status/replicas"])] },
-        "jobs.batch" => const { &[field("status.successful", &["/status/succeeded"])] },
-        "certificatesigningrequests.certificates.k8s.io" => {
-            const { &[field("spec.signerName", &["/spec/signerName"])] }
-        }
-        _ => &[],
-    }
+        fields
+    });
+    FIELDS.get(storage).map_or(&[], Vec::as_slice)
 }
 
 impl Field {
+    fn new((name, path): &(&'static str, &'static str)) -> Self {
+        // Events are stored in their first form, whichever API they are asked for by.
+        let stored = path
+            .replace("regarding.", "involvedObject.")
+            .replace("reportingController", "reportingComponent");
+        let mut pointers = vec![format!("/{}", stored.replace('.', "/"))];
+        if *name == "source" {
+            // Events of the later API name their source under another field.
+            pointers.push("/reportingComponent".to_owned());
+        }
+        Self { name, pointers }
+    }
+
     fn value(&self, object: &Value) -> String {
         let found = self.pointers.iter().find_map(|pointer| object.pointer(pointer));
         match found {
@@ -148,5 +121,16 @@ mod tests {
         assert_eq!(attributes.fields.get("spec.nodeName"), Some("n"));
         assert_eq!(attributes.fields.get("status.phase"), Some("Running"));
         assert_eq!(attributes.fields.get("spec.hostNetwork"), Some("false"));
+    }
+
+    #[test]
+    fn an_event_is_found_by_the_fields_of_both_its_faces() {
+        let event = json!({ "metadata": {}, "involvedObject": { "name": "p" }, "reportingComponent": "c" });
+        let key = Key::new(&Resource::new("events"), "n", "e");
+        let fields = Describer.describe(&key, event.to_string().as_bytes()).fields;
+        assert_eq!(fields.get("involvedObject.name"), Some("p"));
+        assert_eq!(fields.get("regarding.name"), Some("p"));
+        assert_eq!(fields.get("reportingController"), Some("c"));
+        assert_eq!(fields.get("source"), Some("c"));
     }
 }
