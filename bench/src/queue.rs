@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use futures_channel::mpsc::{UnboundedSender, unbounded};
 use futures_util::{Stream, StreamExt, stream};
 use kube_runtime::scheduler::{ScheduleRequest, Scheduler, scheduler};
-use moorline_queue::{Added, Clock, Config, Moment, Queue, SystemClock, Timer};
+use moorline_queue::{Added, Clock, Config, Moment, Outcome, Queue, SystemClock, Timer};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 
@@ -147,9 +147,15 @@ async fn drain_ours(keys: &[Request]) -> Duration {
             let queue = queue.clone();
             tokio::spawn(async move {
                 let mut served = 0;
-                while let Some(work) = queue.get().await {
-                    work.done().expect("the key is ours");
+                let mut next = queue.get().await;
+                while let Some(work) = next {
+                    let finished = work.finish_and_try_get(Outcome::Done);
+                    finished.settled.expect("the key is ours");
                     served += 1;
+                    next = match finished.next {
+                        Some(work) => Some(work),
+                        None => queue.get().await,
+                    };
                 }
                 served
             })

@@ -96,4 +96,4 @@ pub use crate::outcome::{Added, Drained, Dropped, Handout, Next, NotProcessing, 
 pub use crate::priority::Priority;
 pub use crate::queue::Queue;
 pub use crate::time::{Clock, Moment, SystemClock, Timer};
-pub use crate::work::Work;
+pub use crate::work::{Finished, Work};

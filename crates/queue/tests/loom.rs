@@ -77,6 +77,35 @@ fn two_workers_serve_what_a_third_thread_adds() {
 }
 
 #[test]
+fn workers_that_finish_and_take_the_next_at_once_lose_no_wakeup() {
+    explore(3, || {
+        let queue = queue();
+        let served = Arc::new(AtomicUsize::new(0));
+        let workers: Vec<_> = (0..2)
+            .map(|_| {
+                let (queue, served) = (queue.clone(), served.clone());
+                thread::spawn(move || {
+                    let mut next = queue.get_blocking();
+                    while let Some(work) = next {
+                        served.fetch_add(1, Ordering::Relaxed);
+                        let finished = work.finish_and_try_get(Outcome::Done);
+                        finished.settled.unwrap();
+                        next = finished.next.or_else(|| queue.get_blocking());
+                    }
+                })
+            })
+            .collect();
+        queue.add(1);
+        queue.add(2);
+        assert!(queue.drain_blocking(HOUR).dropped.is_empty());
+        for worker in workers {
+            worker.join().unwrap();
+        }
+        assert_eq!(served.load(Ordering::Relaxed), 2);
+    });
+}
+
+#[test]
 fn a_key_added_while_its_worker_finishes_is_never_lost_and_never_shared() {
     explore(3, || {
         let queue = queue();

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use moorline_queue::{Backoff, Config, Queue};
+use moorline_queue::{Backoff, Config, Outcome, Queue, Settled};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -47,6 +47,45 @@ fn threads_serve_every_key_and_end_when_the_queue_does() {
     let mut all: Vec<_> = all.iter().collect();
     all.sort_unstable();
     assert_eq!(all, (0..1000).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_worker_that_finishes_takes_the_next_key_at_once() {
+    let queue = queue();
+    queue.add(1);
+    queue.add(2);
+    let first = queue.try_get().unwrap();
+    let finished = first.finish_and_try_get(Outcome::Done);
+    assert_eq!(finished.settled, Ok(Settled::Idle));
+    let second = finished.next.unwrap();
+    assert_eq!(*second, 2);
+    assert!(second.finish_and_try_get(Outcome::Done).next.is_none());
+}
+
+#[test]
+fn a_key_asked_for_during_its_run_waits_for_earlier_arrivals_when_its_worker_takes_the_next() {
+    let queue = queue();
+    queue.add(1);
+    let first = queue.try_get().unwrap();
+    queue.add(2);
+    queue.add(1);
+    let finished = first.finish_and_try_get(Outcome::Done);
+    assert_eq!(finished.settled, Ok(Settled::Requeued));
+    let second = finished.next.unwrap();
+    assert_eq!(*second, 2);
+    assert_eq!(*second.finish_and_try_get(Outcome::Done).next.unwrap(), 1);
+}
+
+#[test]
+fn a_key_finished_behind_its_workers_back_is_told_and_the_next_is_handed_out() {
+    let queue = queue();
+    queue.add(1);
+    queue.add(2);
+    let first = queue.try_get().unwrap();
+    queue.done(&1, Outcome::Done).unwrap();
+    let finished = first.finish_and_try_get(Outcome::Done);
+    assert_eq!(finished.settled.unwrap_err().key, 1);
+    assert_eq!(*finished.next.unwrap(), 2);
 }
 
 #[test]
