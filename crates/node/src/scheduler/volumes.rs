@@ -1,0 +1,193 @@
+//! What a pod's claims allow: a volume lies on certain nodes, and one that is still to be made can lie on some.
+
+use k8s_openapi::api::{
+    core::v1::{PersistentVolume, PersistentVolumeClaim},
+    storage::v1::StorageClass,
+};
+
+use super::{
+    cluster::{Cluster, NodeState},
+    filter::Refusal,
+    wanted::{NodeTerms, Wanted, read_selector},
+};
+use crate::{amounts::amount, key::Key};
+
+/// What becomes of a claim that waited for its first pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ClaimChoice {
+    /// It takes a volume that is there.
+    Bind {
+        /// The claim's name.
+        claim: String,
+        /// The volume's name.
+        volume: String,
+    },
+    /// A volume is made for it on the pod's node.
+    Provision {
+        /// The claim's name.
+        claim: String,
+    },
+}
+
+/// The claims of one pod.
+pub(crate) struct Claims<'a> {
+    key: Key,
+    bound: Vec<&'a PersistentVolume>,
+    /// Claims that are bound to volumes that are not there.
+    lost: bool,
+    waiting: Vec<(&'a PersistentVolumeClaim, Option<&'a StorageClass>)>,
+    /// Claims of which only one pod may make use.
+    alone: Vec<Key>,
+}
+
+/// Reads what a pod's claims are; an error says in Kubernetes' words why it has to wait whatever the node.
+pub(crate) fn read<'a>(cluster: &'a Cluster, wanted: &Wanted) -> Result<Claims<'a>, String> {
+    let mut claims =
+        Claims { key: wanted.key.clone(), bound: Vec::new(), lost: false, waiting: Vec::new(), alone: Vec::new() };
+    for name in &wanted.claims {
+        let key = Key::new(&wanted.key.namespace, name);
+        let Some(claim) = cluster.claims.get(&key) else {
+            return Err(format!("persistentvolumeclaim {name:?} not found"));
+        };
+        if claim.metadata.deletion_timestamp.is_some() {
+            return Err(format!("persistentvolumeclaim {name:?} is being deleted"));
+        }
+        let spec = claim.spec.as_ref();
+        let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
+        let volume = spec.and_then(|spec| spec.volume_name.as_ref()).filter(|name| !name.is_empty());
+        if phase == Some("Lost") {
+            let volume = volume.map_or("", String::as_str);
+            return Err(format!("persistentvolumeclaim {name:?} bound to non-existent persistentvolume {volume:?}"));
+        }
+        let modes = spec.and_then(|spec| spec.access_modes.as_deref()).unwrap_or_default();
+        if modes.iter().any(|mode| mode == "ReadWriteOncePod") {
+            claims.alone.push(key);
+        }
+        if let Some(volume) = volume {
+            match cluster.volumes.get(volume) {
+                Some(volume) if phase == Some("Bound") => claims.bound.push(volume),
+                Some(_) => return Err("pod has unbound immediate PersistentVolumeClaims".to_owned()),
+                None => claims.lost = true,
+            }
+            continue;
+        }
+        let class = spec.and_then(|spec| spec.storage_class_name.as_deref()).unwrap_or("");
+        let class = cluster.classes.get(class);
+        if class.and_then(|class| class.volume_binding_mode.as_deref()) != Some("WaitForFirstConsumer") {
+            return Err("pod has unbound immediate PersistentVolumeClaims".to_owned());
+        }
+        claims.waiting.push((claim, class));
+    }
+    Ok(claims)
+}
+
+impl Claims<'_> {
+    pub(crate) fn check(&self, cluster: &Cluster, node: &NodeState) -> Result<(), Refusal> {
+        let refused = |reason: &str, room_would_help: bool| {
+            Err(Refusal { reasons: vec![reason.to_owned()], room_would_help })
+        };
+        let used = |claim: &Key| {
+            let users = cluster.claim_users.get(claim);
+            users.is_some_and(|users| users.iter().any(|user| *user != self.key))
+        };
+        if self.alone.iter().any(used) {
+            return refused(
+                "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode",
+                true,
+            );
+        }
+        if self.lost {
+            return refused("node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)", false);
+        }
+        if !self.bound.iter().all(|volume| reaches(volume, node)) {
+            return refused("node(s) didn't match PersistentVolume's node affinity", false);
+        }
+        let mut taken = Vec::new();
+        for (claim, class) in &self.waiting {
+            match choice(cluster, claim, *class, node, &taken) {
+                Some(ClaimChoice::Bind { volume, .. }) => taken.push(volume),
+                Some(ClaimChoice::Provision { .. }) => {}
+                None => return refused("node(s) didn't find available persistent volumes to bind", false),
+            }
+        }
+        Ok(())
+    }
+
+    /// What becomes of the claims that waited, on this node.
+    pub(crate) fn choose(&self, cluster: &Cluster, node: &NodeState) -> Vec<ClaimChoice> {
+        let mut taken = Vec::new();
+        let mut choices = Vec::new();
+        for (claim, class) in &self.waiting {
+            let Some(choice) = choice(cluster, claim, *class, node, &taken) else { continue };
+            if let ClaimChoice::Bind { volume, .. } = &choice {
+                taken.push(volume.clone());
+            }
+            choices.push(choice);
+        }
+        choices
+    }
+}
+
+fn choice(
+    cluster: &Cluster,
+    claim: &PersistentVolumeClaim,
+    class: Option<&StorageClass>,
+    node: &NodeState,
+    taken: &[String],
+) -> Option<ClaimChoice> {
+    let name = claim.metadata.name.clone().unwrap_or_default();
+    let free = cluster.volumes.iter().filter(|(volume, _)| !taken.contains(volume));
+    let fitting = free.filter(|(_, volume)| fits(volume, claim) && reaches(volume, node));
+    if let Some((volume, _)) = fitting.min_by_key(|(_, volume)| capacity(volume)) {
+        return Some(ClaimChoice::Bind { claim: name, volume: volume.clone() });
+    }
+    let class = class?;
+    let provisionable = class.provisioner != "kubernetes.io/no-provisioner";
+    (provisionable && allowed(class, node)).then_some(ClaimChoice::Provision { claim: name })
+}
+
+fn allowed(class: &StorageClass, node: &NodeState) -> bool {
+    let Some(terms) = class.allowed_topologies.as_ref().filter(|terms| !terms.is_empty()) else { return true };
+    terms.iter().any(|term| {
+        let mut expressions = term.match_label_expressions.iter().flatten();
+        expressions.all(|expression| node.labels.get(&expression.key).is_some_and(|value| expression.values.contains(value)))
+    })
+}
+
+fn reaches(volume: &PersistentVolume, node: &NodeState) -> bool {
+    let affinity = volume.spec.as_ref().and_then(|spec| spec.node_affinity.as_ref());
+    let required = affinity.and_then(|affinity| affinity.required.as_ref());
+    required.is_none_or(|terms| NodeTerms::of(terms).matches(&node.name, &node.labels))
+}
+
+fn capacity(volume: &PersistentVolume) -> i64 {
+    let capacity = volume.spec.as_ref().and_then(|spec| spec.capacity.as_ref());
+    capacity.and_then(|capacity| capacity.get("storage")).map_or(0, |quantity| amount("storage", quantity))
+}
+
+/// Whether a volume that nobody else has claimed can serve a claim.
+pub(crate) fn fits(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
+    let (Some(offer), Some(asked)) = (&volume.spec, &claim.spec) else { return false };
+    if volume.metadata.deletion_timestamp.is_some() {
+        return false;
+    }
+    if let Some(holder) = &offer.claim_ref {
+        let same = holder.namespace == claim.metadata.namespace && holder.name == claim.metadata.name;
+        return same && (holder.uid.is_none() || holder.uid == claim.metadata.uid);
+    }
+    let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
+    if !matches!(phase, None | Some("Available" | "Pending")) {
+        return false;
+    }
+    let class = |name: &Option<String>| name.clone().unwrap_or_default();
+    let mode = |mode: &Option<String>| mode.clone().unwrap_or_else(|| "Filesystem".to_owned());
+    let modes = offer.access_modes.as_deref().unwrap_or_default();
+    let wanted = asked.resources.as_ref().and_then(|resources| resources.requests.as_ref());
+    let wanted = wanted.and_then(|requests| requests.get("storage")).map_or(0, |size| amount("storage", size));
+    let labels = volume.metadata.labels.clone().unwrap_or_default();
+    class(&offer.storage_class_name) == class(&asked.storage_class_name)
+        && mode(&offer.volume_mode) == mode(&asked.volume_mode)
+        && asked.access_modes.iter().flatten().all(|mode| modes.contains(mode))
+        && capacity(volume) >= wanted
+        && (asked.selector.is_none() || read_selector(asked.selector.as_ref()).matches(&labels))
+}
