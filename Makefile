@@ -1,10 +1,10 @@
 # The front door. `make help` lists what is behind it.
 
 .DEFAULT_GOAL := help
-.PHONY: help up test lint bench model tools
+.PHONY: help up test lint bench model reference test-reference tools
 
 help: ## list the commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 up: ## bring up the embedded Kubernetes with a database
 	@echo "There is no database to bring up yet: the embedded Kubernetes serves its API, but runs no pods. See the README for"
@@ -24,6 +24,12 @@ model: tools ## model checks of the queue: loom explores small cases, shuttle sa
 
 bench: tools ## measure beside the peers, print a table, write target/bench/report.json
 	cargo run --profile bench --locked --package moorline-bench
+
+reference: ## build a real kube-apiserver and etcd to be held against, into a cache outside the repository
+	@scripts/reference
+
+test-reference: tools reference ## the same requests to this API server and to the real one
+	MOORLINE_REFERENCE=required cargo test --locked --package moorline-reference -- --nocapture
 
 tools:
 	@scripts/tools
