@@ -10,12 +10,15 @@ use crate::{
 };
 
 type Boxed<C, O> = Box<dyn Transformer<C, O>>;
+type Closing<C, O> =
+    Box<dyn Fn(&C, &mut Draft<O>, &End, Option<&LookAgain>) -> Result<(), Failure> + Send + Sync>;
 type Init<C, O> = Box<dyn Fn(&C) -> Result<Step<O>, Failure> + Send + Sync>;
 
 /// A controller's transformers, in their order. Made once, used for every reconcile.
 pub struct PlanBuilder<C, O: Object> {
     init: Init<C, O>,
     stages: Vec<Stage<C, O>>,
+    closing: Option<(&'static str, Closing<C, O>)>,
 }
 
 enum Stage<C, O: Object> {
@@ -80,6 +83,7 @@ impl<C: Sync, O: Object> PlanBuilder<C, O> {
         Self {
             init: Box::new(init),
             stages: Vec::new(),
+            closing: None,
         }
     }
 
@@ -97,6 +101,20 @@ impl<C: Sync, O: Object> PlanBuilder<C, O> {
     #[must_use]
     pub fn parallel(mut self, group: Vec<Box<dyn Transformer<C, O>>>) -> Self {
         self.stages.push(Stage::AtOnce(group));
+        self
+    }
+
+    /// Sets what runs last of all, however the chain ended: told how, it may still edit the draft.
+    ///
+    /// For what must hold of every plan of a controller, such as "nothing happens before the finalizer is there". If it
+    /// fails, the chain counts as failed by `name`.
+    #[must_use]
+    pub fn closing(
+        mut self,
+        name: &'static str,
+        close: impl Fn(&C, &mut Draft<O>, &End, Option<&LookAgain>) -> Result<(), Failure> + Send + Sync + 'static,
+    ) -> Self {
+        self.closing = Some((name, Box::new(close)));
         self
     }
 
@@ -122,6 +140,16 @@ impl<C: Sync, O: Object> PlanBuilder<C, O> {
             if let Some(ended) = conclude(verdicts, &mut look_again) {
                 end = ended;
                 break;
+            }
+        }
+        if let Some((name, close)) = &self.closing {
+            draft.hand_to((*name).into());
+            if let Err(failure) = close(context, &mut draft, &end, look_again.as_ref()) {
+                let by = (*name).to_owned();
+                match &mut end {
+                    End::Failed(failed) => failed.push(Failed { by, failure }),
+                    End::Complete | End::Stopped { .. } => end = End::Failed(vec![Failed { by, failure }]),
+                }
             }
         }
         Ok(Built {
@@ -322,6 +350,44 @@ mod tests {
                 failure
             }])
         );
+    }
+
+    #[test]
+    fn the_closing_runs_however_the_chain_ended_and_is_told_how() {
+        let ends: [(fn() -> Result<Verdict, Failure>, &str); 3] = [
+            (|| Ok(Verdict::Continue), "complete"),
+            (|| Ok(Verdict::Stop { reason: "enough".into() }), "stopped"),
+            (|| Err(Failure::retry("no")), "failed"),
+        ];
+        for (verdict, expected) in ends {
+            let built = builder()
+                .transformer(one("first", move |draft| {
+                    draft.put(create("a"));
+                    verdict()
+                }))
+                .closing("closing", |(), draft, end, _| {
+                    let told = match end {
+                        End::Complete => "complete",
+                        End::Stopped { .. } => "stopped",
+                        End::Failed(_) => "failed",
+                    };
+                    let first = draft.put(create(told));
+                    draft.all_after(&first, |_, _| true)?;
+                    Ok(())
+                })
+                .build(&())
+                .unwrap();
+            assert_eq!(keys(&built), [expected, "a", "root status"]);
+        }
+    }
+
+    #[test]
+    fn a_closing_that_fails_is_a_failure_of_the_chain() {
+        let built = builder()
+            .closing("closing", |(), _, _, _| Err(Failure::terminal("no")))
+            .build(&())
+            .unwrap();
+        assert!(matches!(built.end, End::Failed(failed) if failed[0].by == "closing"));
     }
 
     #[test]

@@ -1,0 +1,346 @@
+//! The cache: one watch per kind, scope and selector, shared by everybody in the process.
+//!
+//! ```text
+//!   API ──list, watch──► reflector ──► Table (indexes) ──► listeners: events to keys
+//!                                         ▲
+//!                                         └── snapshots ask
+//! ```
+
+mod reflect;
+mod table;
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, RwLock, RwLockReadGuard, Weak},
+};
+
+use tokio::sync::watch;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+pub use self::table::{IndexFunction, OWNER_LABEL};
+pub(crate) use self::table::Table;
+use crate::{
+    intern::intern,
+    kind::Kind,
+    object::{Key, Object},
+};
+
+/// What is watched: a kind, wholly or in part.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Selection {
+    /// The kind.
+    pub kind: Kind,
+    /// The namespace; all of them without one.
+    pub namespace: Option<String>,
+    /// A label selector.
+    pub labels: Option<String>,
+    /// A field selector.
+    pub fields: Option<String>,
+    /// How much of each object.
+    pub depth: Depth,
+}
+
+/// How much of each object is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Depth {
+    /// All of it.
+    Whole,
+    /// Its metadata alone, which is all that an event to a key needs.
+    Metadata,
+}
+
+impl Selection {
+    /// Every object of a kind, in all namespaces.
+    pub fn all(kind: Kind) -> Self {
+        Self {
+            kind,
+            namespace: None,
+            labels: None,
+            fields: None,
+            depth: Depth::Whole,
+        }
+    }
+
+    /// Only those with these labels.
+    #[must_use]
+    pub fn labelled(self, labels: impl Into<String>) -> Self {
+        Self { labels: Some(labels.into()), ..self }
+    }
+
+    /// Only those in a namespace.
+    #[must_use]
+    pub fn within(self, namespace: impl Into<String>) -> Self {
+        Self { namespace: Some(namespace.into()), ..self }
+    }
+
+    /// Only their metadata.
+    #[must_use]
+    pub fn metadata(self) -> Self {
+        Self { depth: Depth::Metadata, ..self }
+    }
+}
+
+/// The caches of one cluster. Clones share them.
+#[derive(Clone)]
+pub struct Cache {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    client: kube::Client,
+    collections: Mutex<HashMap<Selection, Arc<Collection>>>,
+    field_owners: RwLock<Arc<[Arc<str>]>>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+/// The objects of one watch.
+pub struct Collection {
+    selection: Selection,
+    table: RwLock<Table>,
+    /// Who is told of changes. A listener that was dropped is forgotten at the next change.
+    listeners: Mutex<Vec<Weak<Listener>>>,
+    progress: watch::Sender<Progress>,
+}
+
+/// How far a watch has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Whether the first list is complete.
+    pub synced: bool,
+    /// The highest resource version that was seen.
+    pub version: u64,
+}
+
+/// An object that came, changed or went.
+#[derive(Clone, Debug)]
+pub struct Event<'e> {
+    /// As it was, if it was there.
+    pub old: Option<&'e Object>,
+    /// As it is, if it is there.
+    pub new: Option<&'e Object>,
+    /// Whether it was there before anybody looked, so that nobody waits for what follows from it.
+    pub initial: bool,
+}
+
+type Listener = dyn Fn(&Event<'_>) + Send + Sync;
+
+/// Keeps a listener alive; dropping it ends the telling.
+pub struct Listening {
+    _listener: Arc<Listener>,
+}
+
+impl Cache {
+    /// Caches over a client. Watches start when they are first asked for, and end with the last clone or by
+    /// [`stop`](Self::stop).
+    pub fn new(client: kube::Client) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                client,
+                collections: Mutex::default(),
+                field_owners: RwLock::new(Arc::from([])),
+                tasks: TaskTracker::new(),
+                stop: CancellationToken::new(),
+            }),
+        }
+    }
+
+    /// The client that the caches read with.
+    pub fn client(&self) -> &kube::Client {
+        &self.inner.client
+    }
+
+    /// Remembers, of objects read from now on, what this field owner has applied: see [`Object::read`].
+    pub fn keep_ownership_of(&self, field_owner: &str) {
+        let mut owners = self.inner.field_owners.write().expect("nothing panics while it holds this");
+        if !owners.iter().any(|owner| **owner == *field_owner) {
+            *owners = owners.iter().cloned().chain([intern(field_owner)]).collect();
+        }
+    }
+
+    /// The collection of a selection; its watch starts with the first one who asks. Needs a tokio runtime.
+    pub fn collection(&self, selection: &Selection) -> Arc<Collection> {
+        let mut collections = self.inner.collections.lock().expect("nothing panics while it holds this");
+        if let Some(collection) = collections.get(selection) {
+            return Arc::clone(collection);
+        }
+        let collection = Arc::new(Collection::new(selection.clone()));
+        collections.insert(selection.clone(), Arc::clone(&collection));
+        let reflector = reflect::Reflector::new(
+            self.inner.client.clone(),
+            Arc::clone(&collection),
+            self.inner.field_owners.read().expect("nothing panics while it holds this").clone(),
+        );
+        let stop = self.inner.stop.clone();
+        self.inner.tasks.spawn(async move { stop.run_until_cancelled(reflector.run()).await });
+        collection
+    }
+
+    /// Whether every watch has its first list.
+    pub fn is_synced(&self) -> bool {
+        let collections = self.inner.collections.lock().expect("nothing panics while it holds this");
+        collections.values().all(|collection| collection.progress().synced)
+    }
+
+    /// The selections whose first list is not complete, for whoever wonders why nothing starts.
+    pub fn unsynced(&self) -> Vec<Selection> {
+        let collections = self.inner.collections.lock().expect("nothing panics while it holds this");
+        let unsynced = collections.iter().filter(|(_, collection)| !collection.progress().synced);
+        unsynced.map(|(selection, _)| selection.clone()).collect()
+    }
+
+    /// Ends all watches and waits for that.
+    pub async fn stop(&self) {
+        self.inner.stop.cancel();
+        self.inner.tasks.close();
+        self.inner.tasks.wait().await;
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+impl Collection {
+    pub(crate) fn new(selection: Selection) -> Self {
+        Self {
+            selection,
+            table: RwLock::default(),
+            listeners: Mutex::default(),
+            progress: watch::Sender::new(Progress::default()),
+        }
+    }
+
+    /// What is watched.
+    pub fn selection(&self) -> &Selection {
+        &self.selection
+    }
+
+    /// The object of a name.
+    pub fn get(&self, namespace: &str, name: &str) -> Option<Object> {
+        self.read().get(namespace, name).cloned()
+    }
+
+    /// All objects, in no particular order.
+    pub fn list(&self) -> Vec<Object> {
+        self.read().iter().cloned().collect()
+    }
+
+    /// How many objects there are.
+    pub fn len(&self) -> usize {
+        self.read().len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How far the watch has come.
+    pub fn progress(&self) -> Progress {
+        *self.progress.borrow()
+    }
+
+    /// Waits for the first list.
+    pub async fn synced(&self) {
+        let mut progress = self.progress.subscribe();
+        let waited = progress.wait_for(|progress| progress.synced).await;
+        waited.expect("the sender is part of the collection");
+    }
+
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Progress> {
+        self.progress.subscribe()
+    }
+
+    /// Waits until everything up to a version has been seen.
+    pub async fn reached(&self, version: u64) {
+        let mut progress = self.progress.subscribe();
+        let waited = progress.wait_for(|progress| progress.version >= version).await;
+        waited.expect("the sender is part of the collection");
+    }
+
+    /// Declares an index, for [`Snapshot::indexed`](crate::Snapshot::indexed).
+    pub fn declare_index(&self, name: &'static str, values: IndexFunction) {
+        self.table.write().expect("nothing panics while it holds the table").declare(name, values);
+    }
+
+    /// Tells `listener` of everything that is there, and then of every change.
+    ///
+    /// It is called by the task of the watch, so it must be short and must not block.
+    pub fn listen(&self, listener: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Listening {
+        let listener: Arc<Listener> = Arc::new(listener);
+        // Registered before reading, so that nothing falls between the two; being told twice is harmless.
+        self.listeners
+            .lock()
+            .expect("nothing panics while it holds this")
+            .push(Arc::downgrade(&listener));
+        for object in self.list() {
+            listener(&Event { old: None, new: Some(&object), initial: true });
+        }
+        Listening { _listener: listener }
+    }
+
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, Table> {
+        self.table.read().expect("nothing panics while it holds the table")
+    }
+
+    /// Changes the table and then tells everybody, with no lock held.
+    pub(crate) fn change(&self, edit: impl FnOnce(&mut Table) -> Vec<table::Change>) {
+        let (changes, version) = {
+            let mut table = self.table.write().expect("nothing panics while it holds the table");
+            (edit(&mut table), table.seen())
+        };
+        let synced = self.progress().synced;
+        if !changes.is_empty() {
+            let listeners: Vec<Arc<Listener>> = {
+                let mut listeners = self.listeners.lock().expect("nothing panics while it holds this");
+                listeners.retain(|listener| listener.strong_count() > 0);
+                listeners.iter().filter_map(Weak::upgrade).collect()
+            };
+            for change in &changes {
+                let event = Event { old: change.old.as_ref(), new: change.new.as_ref(), initial: !synced };
+                listeners.iter().for_each(|listener| listener(&event));
+            }
+        }
+        self.progress.send_if_modified(|progress| {
+            let later = progress.version < version;
+            progress.version = progress.version.max(version);
+            later
+        });
+    }
+
+    pub(crate) fn forget_owner(&self, uid: &str) {
+        self.table.write().expect("nothing panics while it holds the table").forget_owner(uid);
+    }
+
+    fn complete(&self) {
+        self.progress.send_if_modified(|progress| !std::mem::replace(&mut progress.synced, true));
+    }
+}
+
+impl Event<'_> {
+    /// The object as it is or, if it is gone, as it last was.
+    pub fn object(&self) -> &Object {
+        self.new.or(self.old).expect("an event is of an object that is or was there")
+    }
+
+    /// The object's key.
+    pub fn key(&self) -> Key {
+        Key::of(self.object())
+    }
+}
+
+impl fmt::Debug for Cache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cache").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Collection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Collection").field("selection", &self.selection).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,395 @@
+//! The watch of one selection: lists, follows, and starts again where it must, by difference.
+//!
+//! ```text
+//!             ┌────────────── 410 Gone ─────────────────┐
+//!             ▼                                          │
+//!   Beginning ──► Streaming ──► Following ──closed──► Following (from the last version)
+//!        │  refused   ▲ the list ends
+//!        └──► Paging ─┘
+//! ```
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::{Buf as _, Bytes, BytesMut};
+use http::{Request, StatusCode};
+use http_body_util::BodyExt as _;
+use kube::client::Body;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::{Collection, Depth, table::Listed};
+use crate::{
+    object::{Key, Object},
+    request::query,
+};
+
+/// How many objects a page of a list holds.
+const PAGE: usize = 500;
+/// How long the server is asked to keep a watch open; the real figure varies, so that watches do not end together.
+const WATCH: Duration = Duration::from_secs(240);
+/// What a watch may be late to end before the connection counts as dead.
+const GRACE: Duration = Duration::from_secs(30);
+const FIRST_REST: Duration = Duration::from_millis(100);
+const LONGEST_REST: Duration = Duration::from_secs(30);
+
+pub(crate) struct Reflector {
+    client: kube::Client,
+    collection: Arc<Collection>,
+    keep: Arc<[Arc<str>]>,
+    /// Whether the server is known not to stream lists.
+    pages_only: bool,
+}
+
+enum State {
+    /// Nothing is known that a watch could continue from. Left by the first answer.
+    Beginning,
+    /// In the middle of a list by pages. Left by its last page, or by 410 back to the beginning.
+    Paging { token: String, listed: Listed },
+    /// Everything up to this version is here. Left by 410 to the beginning.
+    Following { version: u64 },
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Interruption {
+    /// The version that was asked for is no longer there.
+    #[error("the version is gone")]
+    Gone,
+    #[error("the server refused: {0}")]
+    Refused(StatusCode, String),
+    #[error(transparent)]
+    Client(#[from] kube::Error),
+    #[error("the answer is not what was asked for: {0}")]
+    Unreadable(String),
+}
+
+#[derive(Deserialize)]
+struct List<'a> {
+    #[serde(default)]
+    metadata: ListMeta,
+    #[serde(borrow)]
+    items: Option<Vec<&'a RawValue>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ListMeta {
+    resource_version: String,
+    #[serde(rename = "continue")]
+    token: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Line<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    #[serde(borrow)]
+    object: &'a RawValue,
+}
+
+#[derive(Deserialize)]
+struct Bookmark {
+    metadata: BookmarkMeta,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct BookmarkMeta {
+    #[serde(default)]
+    resource_version: String,
+    #[serde(default)]
+    annotations: std::collections::BTreeMap<String, String>,
+}
+
+#[derive(Deserialize)]
+struct Problem {
+    #[serde(default)]
+    code: u16,
+    #[serde(default)]
+    message: String,
+}
+
+impl Reflector {
+    pub(crate) fn new(client: kube::Client, collection: Arc<Collection>, keep: Arc<[Arc<str>]>) -> Self {
+        Self { client, collection, keep, pages_only: false }
+    }
+
+    /// Reflects for ever; dropping the future ends it.
+    pub(crate) async fn run(mut self) {
+        let mut state = State::Beginning;
+        let mut rest = FIRST_REST;
+        loop {
+            let following = matches!(state, State::Following { .. });
+            match self.step(&mut state).await {
+                Ok(()) => {
+                    // A watch that ends by itself is the rule; only one that ends at once is suspicious, and the
+                    // server's own pace then is the brake.
+                    rest = FIRST_REST;
+                }
+                Err(Interruption::Gone) => {
+                    state = State::Beginning;
+                    if following {
+                        continue;
+                    }
+                    tokio::time::sleep(rest).await;
+                    rest = (rest * 2).min(LONGEST_REST);
+                }
+                Err(interruption) => {
+                    let selection = self.collection.selection();
+                    tracing::warn!(kind = ?selection.kind, namespace = selection.namespace, %interruption,
+                        "a watch was interrupted, trying again");
+                    if matches!(state, State::Paging { .. }) {
+                        state = State::Beginning;
+                    }
+                    let jitter = fastrand::f64() * 0.5 + 0.75;
+                    tokio::time::sleep(rest.mul_f64(jitter)).await;
+                    rest = (rest * 2).min(LONGEST_REST);
+                }
+            }
+        }
+    }
+
+    async fn step(&mut self, state: &mut State) -> Result<(), Interruption> {
+        match state {
+            State::Beginning if !self.pages_only => match self.stream(state).await {
+                Err(Interruption::Refused(StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY, _)) => {
+                    self.pages_only = true;
+                    Ok(())
+                }
+                other => other,
+            },
+            State::Beginning => {
+                *state = State::Paging { token: String::new(), listed: Listed::default() };
+                Ok(())
+            }
+            State::Paging { token, listed } => {
+                if let Some(version) = self.page(token, listed).await? {
+                    *state = State::Following { version };
+                    self.collection.complete();
+                }
+                Ok(())
+            }
+            State::Following { .. } => self.stream(state).await,
+        }
+    }
+
+    /// One page of a list; the list's version after the last.
+    async fn page(&self, token: &mut String, listed: &mut Listed) -> Result<Option<u64>, Interruption> {
+        let limit = PAGE.to_string();
+        let mut parameters = self.selecting();
+        parameters.push(("limit", &limit));
+        if !token.is_empty() {
+            parameters.push(("continue", token));
+        }
+        let body = self.send(&parameters).await?.collect().await?.to_bytes();
+        let list: List<'_> =
+            serde_json::from_slice(&body).map_err(|error| Interruption::Unreadable(error.to_string()))?;
+        let objects: Vec<Object> = list.items.iter().flatten().filter_map(|item| self.read(item.get())).collect();
+        let version = version_of(&list.metadata.resource_version)?;
+        let next = list.metadata.token.filter(|token| !token.is_empty());
+        self.collection.change(|table| {
+            let mut changes = Vec::new();
+            for object in objects {
+                let key = Key::of(&object);
+                changes.extend(table.put(object));
+                listed.confirm(table, &key);
+            }
+            if next.is_none() {
+                changes.extend(table.settle(listed, version));
+            }
+            changes
+        });
+        *token = next.unwrap_or_default();
+        Ok(token.is_empty().then_some(version))
+    }
+
+    /// A watch, until it ends. From the beginning it asks for the list as events first.
+    async fn stream(&self, state: &mut State) -> Result<(), Interruption> {
+        let seconds = WATCH.as_secs() + fastrand::u64(0..60);
+        let timeout = seconds.to_string();
+        let mut parameters = self.selecting();
+        parameters.extend([("watch", "true"), ("allowWatchBookmarks", "true"), ("timeoutSeconds", &timeout)]);
+        let from;
+        let mut listing = None;
+        match state {
+            State::Following { version } => {
+                from = version.to_string();
+                parameters.push(("resourceVersion", &from));
+            }
+            State::Beginning | State::Paging { .. } => {
+                listing = Some(Listed::default());
+                parameters.extend([("sendInitialEvents", "true"), ("resourceVersionMatch", "NotOlderThan")]);
+            }
+        }
+        let patience = Duration::from_secs(seconds) + GRACE;
+        let watching = async {
+            let mut body = self.send(&parameters).await?;
+            let mut lines = Lines::default();
+            while let Some(frame) = body.frame().await {
+                let frame = frame?;
+                let Ok(data) = frame.into_data() else { continue };
+                lines.feed(&data);
+                while let Some(line) = lines.next() {
+                    self.take(&line, state, &mut listing)?;
+                }
+            }
+            Ok(())
+        };
+        tokio::time::timeout(patience, watching).await.unwrap_or(Ok(()))
+    }
+
+    fn take(&self, line: &[u8], state: &mut State, listing: &mut Option<Listed>) -> Result<(), Interruption> {
+        if line.iter().all(u8::is_ascii_whitespace) {
+            return Ok(());
+        }
+        let unreadable = |error: serde_json::Error| Interruption::Unreadable(error.to_string());
+        let line: Line<'_> = serde_json::from_slice(line).map_err(unreadable)?;
+        match line.kind {
+            "ADDED" | "MODIFIED" => {
+                let Some(object) = self.read(line.object.get()) else { return Ok(()) };
+                let version = object.version();
+                let key = Key::of(&object);
+                self.collection.change(|table| {
+                    let change = table.put(object);
+                    if let Some(listed) = listing {
+                        listed.confirm(table, &key);
+                    }
+                    change.into_iter().collect()
+                });
+                progressed(state, version);
+            }
+            "DELETED" => {
+                let Some(object) = self.read(line.object.get()) else { return Ok(()) };
+                let version = object.version();
+                self.collection.change(|table| {
+                    let change = table.remove(object.namespace(), object.name(), object.uid(), version);
+                    change.into_iter().collect()
+                });
+                progressed(state, version);
+            }
+            "BOOKMARK" => {
+                let bookmark: Bookmark = serde_json::from_str(line.object.get()).map_err(unreadable)?;
+                let version = version_of(&bookmark.metadata.resource_version)?;
+                let list_ends = bookmark.metadata.annotations.get("k8s.io/initial-events-end").is_some_and(|end| end == "true");
+                if let Some(listed) = list_ends.then(|| listing.take()).flatten() {
+                    self.collection.change(|table| table.settle(&listed, version));
+                    *state = State::Following { version };
+                    self.collection.complete();
+                } else {
+                    self.collection.change(|table| {
+                        table.advance(version);
+                        Vec::new()
+                    });
+                    progressed(state, version);
+                }
+            }
+            "ERROR" => {
+                let problem: Problem = serde_json::from_str(line.object.get()).map_err(unreadable)?;
+                return Err(match problem.code {
+                    410 => Interruption::Gone,
+                    code => Interruption::Refused(
+                        StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
+                        problem.message,
+                    ),
+                });
+            }
+            other => return Err(Interruption::Unreadable(format!("an event of type {other:?}"))),
+        }
+        Ok(())
+    }
+
+    /// An object that cannot be read hurts only itself.
+    fn read(&self, json: &str) -> Option<Object> {
+        Object::read(&self.collection.selection().kind, json.as_bytes(), &self.keep)
+            .inspect_err(|error| tracing::error!(%error, "an object is left out of the cache"))
+            .ok()
+    }
+
+    fn selecting(&self) -> Vec<(&str, &str)> {
+        let selection = self.collection.selection();
+        let labels = selection.labels.as_deref().map(|labels| ("labelSelector", labels));
+        let fields = selection.fields.as_deref().map(|fields| ("fieldSelector", fields));
+        labels.into_iter().chain(fields).collect()
+    }
+
+    async fn send(&self, parameters: &[(&str, &str)]) -> Result<Body, Interruption> {
+        let selection = self.collection.selection();
+        let path = selection.kind.path(selection.namespace.as_deref());
+        let accept = match selection.depth {
+            Depth::Whole => "application/json",
+            Depth::Metadata if parameters.iter().any(|(name, _)| *name == "watch") => {
+                "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+            }
+            Depth::Metadata => "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+        };
+        let request = Request::get(format!("{path}?{}", query(parameters)))
+            .header(http::header::ACCEPT, accept)
+            .header(http::header::ACCEPT_ENCODING, "identity")
+            .body(Body::empty())
+            .map_err(|error| Interruption::Unreadable(error.to_string()))?;
+        let response = self.client.send(request).await?;
+        let status = response.status();
+        if status.is_success() {
+            return Ok(response.into_body());
+        }
+        if status == StatusCode::GONE {
+            return Err(Interruption::Gone);
+        }
+        let body = response.into_body().collect().await?.to_bytes();
+        let message = serde_json::from_slice::<Problem>(&body).map(|problem| problem.message).unwrap_or_default();
+        Err(Interruption::Refused(status, message))
+    }
+}
+
+/// A watch that follows continues from the last version it was told of.
+fn progressed(state: &mut State, told: u64) {
+    if let State::Following { version } = state {
+        *version = (*version).max(told);
+    }
+}
+
+fn version_of(text: &str) -> Result<u64, Interruption> {
+    text.parse().map_err(|_| Interruption::Unreadable(format!("a resource version that is no number: {text:?}")))
+}
+
+/// Cuts a stream of bytes into lines without looking at a byte twice.
+#[derive(Default)]
+struct Lines {
+    buffer: BytesMut,
+    searched: usize,
+}
+
+impl Lines {
+    fn feed(&mut self, data: &Bytes) {
+        self.buffer.extend_from_slice(data);
+    }
+
+    fn next(&mut self) -> Option<Bytes> {
+        let found = self.buffer[self.searched..].iter().position(|byte| *byte == b'\n');
+        let Some(offset) = found else {
+            self.searched = self.buffer.len();
+            return None;
+        };
+        let line = self.buffer.split_to(self.searched + offset).freeze();
+        self.buffer.advance(1);
+        self.searched = 0;
+        Some(line)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_cut_wherever_the_frames_end() {
+        let mut lines = Lines::default();
+        let mut got = Vec::new();
+        for frame in ["{\"a\"", ":1}\n{", "}\n\n{\"b", "\":2}\n"] {
+            lines.feed(&Bytes::from(frame));
+            while let Some(line) = lines.next() {
+                got.push(String::from_utf8(line.to_vec()).unwrap());
+            }
+        }
+        assert_eq!(got, ["{\"a\":1}", "{}", "", "{\"b\":2}"]);
+    }
+}

@@ -1,0 +1,342 @@
+//! A controller: an actor, its caches, a queue and workers.
+
+mod closing;
+mod reconcile;
+
+use std::{num::NonZeroUsize, sync::Arc, time::Duration};
+
+use moorline_plan::{Cancel, Cancellation};
+use moorline_queue::{Ask, Outcome, Priority, Queue};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use self::reconcile::{Mind, Next};
+use crate::{
+    actor::Actor,
+    cache::{Cache, Event, Listening, Selection},
+    clock::{SystemTime, TimeOfDay, TokioTimer},
+    gate::{self, Passed},
+    metrics::{Gated, Metrics, OfController, OfName, QueueMetrics},
+    object::Key,
+    sources::Sources,
+    watches::{MANAGED_LABEL, Watches},
+};
+
+/// What controllers stand on: the caches and the client of a cluster, the time, the metrics.
+#[derive(Clone)]
+pub struct Ground {
+    /// The caches, which hold the client.
+    pub cache: Cache,
+    /// The time of day.
+    pub time: Arc<dyn TimeOfDay>,
+    /// What is counted.
+    pub metrics: Metrics,
+}
+
+impl Ground {
+    /// The machine's own time, and metrics of its own.
+    pub fn new(client: kube::Client) -> Self {
+        Self { cache: Cache::new(client), time: Arc::new(SystemTime), metrics: Metrics::new() }
+    }
+}
+
+/// How a controller works. Every field has a default.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How many objects are worked on at once.
+    pub workers: usize,
+    /// How many steps of one plan run at once.
+    pub steps: NonZeroUsize,
+    /// How long one reconcile may take.
+    pub timeout: Duration,
+    /// How long to wait for the cache to see what was written, before reading from the server itself.
+    pub gate: Duration,
+    /// Under which name fields are owned, and by which secrets and config maps are labelled.
+    pub field_owner: String,
+    /// The namespaces to watch; all without one.
+    pub namespaces: Vec<String>,
+    /// The queue's behaviour.
+    pub queue: moorline_queue::Config,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            workers: 4,
+            steps: NonZeroUsize::new(8).expect("eight is not zero"),
+            timeout: Duration::from_mins(2),
+            gate: Duration::from_secs(5),
+            field_owner: "moorline".to_owned(),
+            namespaces: Vec::new(),
+            queue: moorline_queue::Config::default(),
+        }
+    }
+}
+
+pub(crate) type KeyQueue = Queue<Key, TokioTimer, QueueMetrics>;
+
+/// A controller whose caches fill and whose queue collects, and that does nothing yet: a warm standby.
+pub struct Controller<A: Actor> {
+    mind: Arc<Mind<A>>,
+    queue: KeyQueue,
+    listening: Vec<Listening>,
+}
+
+/// A controller at work.
+pub struct Running {
+    queue: Box<dyn Fn() + Send + Sync>,
+    workers: TaskTracker,
+    stop: CancellationToken,
+    cancellation: Cancellation,
+    _listening: Vec<Listening>,
+}
+
+impl<A: Actor> Controller<A> {
+    /// Starts the watches of an actor. Needs a tokio runtime.
+    pub fn warm_up(actor: A, ground: &Ground, settings: Settings) -> Self {
+        let watches = actor.watches();
+        ground.cache.keep_ownership_of(&settings.field_owner);
+        let sources = Arc::new(sources(&ground.cache, &watches, &settings));
+        let observer = QueueMetrics::new(&ground.metrics, actor.name());
+        let queue: KeyQueue = Queue::with(settings.queue, TokioTimer::default(), observer);
+        let mut listening = Vec::new();
+        for (kind, watched) in &watches.kinds {
+            for collection in sources.collections(kind) {
+                for (name, values) in &watched.indexes {
+                    collection.declare_index(name, Arc::clone(values));
+                }
+            }
+        }
+        for kind in watches.kinds.keys() {
+            for collection in sources.collections(kind) {
+                let route = Route {
+                    watches: watches.clone(),
+                    sources: Arc::clone(&sources),
+                    queue: queue.clone(),
+                    kind: kind.clone(),
+                };
+                listening.push(collection.listen(move |event| route.take(event)));
+            }
+        }
+        let mind = Arc::new(Mind::new(actor, watches, sources, ground.clone(), settings));
+        Self { mind, queue, listening }
+    }
+
+    /// Waits until every cache that the actor declared has its first list.
+    pub async fn synced(&self) {
+        for collection in self.mind.sources.all() {
+            collection.synced().await;
+        }
+    }
+
+    /// Whether every cache that the actor declared has its first list.
+    pub fn is_synced(&self) -> bool {
+        self.mind.sources.all().all(|collection| collection.progress().synced)
+    }
+
+    /// What the actor declared, as cached.
+    pub fn sources(&self) -> &Arc<Sources> {
+        &self.mind.sources
+    }
+
+    /// Starts the workers, once the caches have their first lists. Needs a tokio runtime.
+    pub fn start(self) -> Running {
+        let workers = TaskTracker::new();
+        let stop = CancellationToken::new();
+        let cancellation = Cancellation::new();
+        let labels = OfController { controller: self.mind.name.to_string() };
+        let most = i64::try_from(self.mind.settings.workers).unwrap_or(i64::MAX);
+        self.mind.ground.metrics.most_workers.get_or_create(&labels).set(most);
+        for _ in 0..self.mind.settings.workers.max(1) {
+            let worker = Worker {
+                mind: Arc::clone(&self.mind),
+                queue: self.queue.clone(),
+                cancellation: cancellation.clone(),
+                tasks: workers.clone(),
+                stop: stop.clone(),
+            };
+            workers.spawn(worker.run());
+        }
+        let queue = self.queue.clone();
+        Running {
+            queue: Box::new(move || drop(queue.shut_down_now())),
+            workers,
+            stop,
+            cancellation,
+            _listening: self.listening,
+        }
+    }
+}
+
+impl Running {
+    /// Takes no more work and waits for what is under way; cuts it off at the deadline. Tells whether all was done.
+    pub async fn stop(self, within: Duration) -> bool {
+        (self.queue)();
+        self.workers.close();
+        let done = tokio::time::timeout(within, self.workers.wait()).await.is_ok();
+        if !done {
+            self.abandon().await;
+        }
+        done
+    }
+
+    /// Stops at once, writing nothing more, not even a status: for a process that may no longer lead.
+    pub async fn abandon(self) {
+        self.cancellation.cancel(Cancel::All);
+        (self.queue)();
+        self.stop.cancel();
+        self.workers.close();
+        self.workers.wait().await;
+    }
+}
+
+/// From an event to the keys that it concerns.
+struct Route {
+    watches: Watches,
+    sources: Arc<Sources>,
+    queue: KeyQueue,
+    kind: crate::kind::Kind,
+}
+
+impl Route {
+    fn take(&self, event: &Event<'_>) {
+        let ask = if event.initial { Ask::now().with_priority(Priority::LOW) } else { Ask::now() };
+        let watched = &self.watches.kinds[&self.kind];
+        if self.kind == self.watches.primary {
+            self.queue.add_with(event.key(), ask);
+            if event.new.is_none() {
+                for collection in self.sources.all() {
+                    collection.forget_owner(event.object().uid());
+                }
+            }
+        }
+        for object in event.old.into_iter().chain(event.new) {
+            if watched.owned.is_some() {
+                self.wake_controller(object, ask);
+            }
+            for mapper in &watched.mappers {
+                for key in mapper(object, &self.sources) {
+                    self.queue.add_with(key, ask);
+                }
+            }
+        }
+        self.wake_dependants(event, ask);
+    }
+
+    fn wake_controller(&self, object: &crate::object::Object, ask: Ask) {
+        let primary = &self.watches.primary;
+        let Some(owner) = object.controller() else { return };
+        let group = owner.api_version.rsplit_once('/').map_or("", |(group, _)| group);
+        if primary.is(group, &owner.kind) {
+            let namespace = if primary.scope() == crate::kind::Scope::Cluster { "" } else { object.namespace() };
+            self.queue.add_with(Key::new(namespace, &owner.name), ask);
+        }
+    }
+
+    /// Everybody who refers to this object. Found by looking at each, which is done rarely and costs little; a
+    /// dependency that changes often deserves a mapper over an index instead.
+    fn wake_dependants(&self, event: &Event<'_>, ask: Ask) {
+        let concerned: Vec<_> =
+            self.watches.dependencies.iter().filter(|dependency| dependency.kind == self.kind).collect();
+        if concerned.is_empty() || (event.initial && event.old.is_none()) {
+            return;
+        }
+        let key = event.key();
+        for collection in self.sources.collections(&self.watches.primary) {
+            for dependant in collection.list() {
+                if concerned.iter().any(|dependency| dependency.keys(&dependant).contains(&key)) {
+                    self.queue.add_with(Key::of(&dependant), ask);
+                }
+            }
+        }
+    }
+}
+
+/// The collections that the watches ask for.
+fn sources(cache: &Cache, watches: &Watches, settings: &Settings) -> Sources {
+    let mut sources = Sources::default();
+    for (kind, watched) in &watches.kinds {
+        let selection = watched.selection.clone().unwrap_or_else(|| {
+            let all = Selection::all(kind.clone());
+            if kind.is_bulky() && *kind != watches.primary {
+                all.labelled(format!("{MANAGED_LABEL}={}", settings.field_owner))
+            } else {
+                all
+            }
+        });
+        let everywhere = settings.namespaces.is_empty()
+            || selection.namespace.is_some()
+            || kind.scope() == crate::kind::Scope::Cluster;
+        if everywhere {
+            sources.add(kind.clone(), cache.collection(&selection));
+        } else {
+            for namespace in &settings.namespaces {
+                sources.add(kind.clone(), cache.collection(&selection.clone().within(namespace)));
+            }
+        }
+    }
+    sources
+}
+
+struct Worker<A: Actor> {
+    mind: Arc<Mind<A>>,
+    queue: KeyQueue,
+    cancellation: Cancellation,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl<A: Actor> Worker<A> {
+    async fn run(self) {
+        for collection in self.mind.sources.all() {
+            if self.stop.run_until_cancelled(collection.synced()).await.is_none() {
+                return;
+            }
+        }
+        let labels = OfController { controller: self.mind.name.to_string() };
+        let metrics = &self.mind.ground.metrics;
+        while let Some(Some(work)) = self.stop.run_until_cancelled(self.queue.get()).await {
+            metrics.workers.get_or_create(&labels).inc();
+            let key = (*work).clone();
+            let reconciling = self.mind.reconcile(&key, work.failures(), &self.cancellation);
+            let result = self.stop.run_until_cancelled(reconciling).await;
+            metrics.workers.get_or_create(&labels).dec();
+            self.observe_queue();
+            let Some((next, writes)) = result else { return };
+            let outcome = match next {
+                Next::Done => Outcome::Done,
+                Next::After(delay) => Outcome::After(delay),
+                Next::Retry => Outcome::Retry,
+            };
+            if writes.is_empty() {
+                work.finish(outcome).expect("nobody else says what became of it");
+                continue;
+            }
+            // The key stays out of everybody's hands while the cache catches up; this worker goes on with others.
+            let (mind, queue, stop) = (Arc::clone(&self.mind), self.queue.clone(), self.stop.clone());
+            self.tasks.spawn(async move {
+                let client = mind.ground.cache.client();
+                let passing = gate::pass(client, &mind.sources, writes, mind.settings.gate);
+                let Some(passed) = stop.run_until_cancelled(passing).await else { return };
+                let result = if passed == Passed::Seen { "seen" } else { "late" };
+                let labels = Gated { controller: mind.name.to_string(), result };
+                mind.ground.metrics.gate.get_or_create(&labels).inc();
+                if let Passed::Late(targets) = passed {
+                    tracing::warn!(controller = %mind.name, %key, ?targets, "the cache is late");
+                    mind.take_live(key.clone(), targets);
+                    queue.add(key);
+                }
+                work.finish(outcome).expect("nobody else says what became of it");
+            });
+        }
+    }
+
+    fn observe_queue(&self) {
+        let name = self.mind.name.to_string();
+        let labels = OfName { name: name.clone(), controller: name };
+        let (unfinished, longest) =
+            self.queue.inspect(|core, now| (core.unfinished_work(now), core.longest_running(now)));
+        let metrics = &self.mind.ground.metrics;
+        metrics.unfinished.get_or_create(&labels).set(unfinished.as_secs_f64());
+        metrics.longest.get_or_create(&labels).set(longest.as_secs_f64());
+    }
+}

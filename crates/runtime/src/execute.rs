@@ -1,0 +1,359 @@
+//! The hands: steps of a plan become requests.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use http::{Method, StatusCode};
+use moorline_plan::{Action, Executor, Failure, Outcomes, Part, Propagation, Step, StepKey};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::{
+    object::{Object, Target},
+    request::{self, RequestError, path_of, query},
+    snapshot::{AWAIT, UNMET},
+};
+
+/// What a step did to the world.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Effect {
+    /// Nothing: it was so already.
+    None,
+    /// The object is now at this version.
+    Written {
+        /// The resource version.
+        version: u64,
+    },
+    /// The object is gone.
+    Deleted,
+}
+
+/// A write whose effect the cache has to show before the next look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Write {
+    pub(crate) target: Target,
+    pub(crate) expect: Expect,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Expect {
+    /// This version, or a later one.
+    Version(u64),
+    /// That the object of this UID is gone.
+    Gone(Arc<str>),
+    /// Whatever the server says: the answer was lost, or somebody else wrote first.
+    Unknown,
+}
+
+/// What the server answered to applies that it may have rewritten: `desired` was so at this version.
+///
+/// A server that writes `1000m` as `1` would otherwise be asked for ever.
+#[derive(Debug, Default)]
+pub(crate) struct Settled(Mutex<HashMap<StepKey<Target>, (Digest, u64)>>);
+
+type Digest = [u8; 32];
+
+impl Settled {
+    fn holds(&self, step: &StepKey<Target>, desired: &[u8], version: u64) -> bool {
+        let settled = self.0.lock().expect("nothing panics while it holds this");
+        settled.get(step).is_some_and(|(digest, at)| *at == version && *digest == digest_of(desired))
+    }
+
+    fn remember(&self, step: StepKey<Target>, desired: &[u8], version: u64) {
+        let mut settled = self.0.lock().expect("nothing panics while it holds this");
+        settled.insert(step, (digest_of(desired), version));
+    }
+
+    /// Forgets an object that is no longer there.
+    pub(crate) fn forget(&self, target: &Target) {
+        let mut settled = self.0.lock().expect("nothing panics while it holds this");
+        for part in [Part::Object, Part::Status] {
+            settled.remove(&StepKey { target: target.clone(), part });
+        }
+    }
+}
+
+fn digest_of(bytes: &[u8]) -> Digest {
+    let mut digest = [0; 32];
+    digest.copy_from_slice(&Sha256::digest(bytes));
+    digest
+}
+
+/// Completes the status with what became of the steps.
+pub(crate) type Conclude<'r> = dyn Fn(&mut Value, &Outcomes<Target, Effect>) + Sync + 'r;
+
+/// Runs the steps of one reconcile.
+pub(crate) struct Hands<'r> {
+    pub(crate) client: &'r kube::Client,
+    pub(crate) field_owner: &'r str,
+    pub(crate) settled: &'r Settled,
+    pub(crate) events: &'r crate::events::Published,
+    pub(crate) conclude: &'r Conclude<'r>,
+    pub(crate) writes: Arc<Mutex<Vec<Write>>>,
+    /// The version of the object that the plan is for, as its own steps move it.
+    pub(crate) own_version: Mutex<u64>,
+    /// Whether somebody else wrote first, so that everything has to be looked at again.
+    pub(crate) conflicted: AtomicBool,
+}
+
+impl Executor<Object> for Hands<'_> {
+    type Yield = Effect;
+
+    async fn run(&self, step: &Step<Object>) -> Result<Effect, Failure> {
+        let attempted = || format!("{} {}", step.action.verb(), step.target);
+        match &step.action {
+            Action::NoOp { .. } => Ok(Effect::None),
+            Action::Call { call, .. } if call.name.starts_with(AWAIT) => match call.arguments.get(UNMET) {
+                Some(unmet) => Err(Failure::waiting(unmet.clone())),
+                None => Ok(Effect::None),
+            },
+            Action::Call { call, .. } => {
+                Err(Failure::terminal(format!("{}: nobody here knows the call {:?}", attempted(), call.name)))
+            }
+            Action::Create { desired } if crate::events::is_event(desired) => {
+                self.events.publish(self.client, desired).await;
+                Ok(Effect::None)
+            }
+            Action::Create { desired } => self.create(desired).await,
+            Action::Apply { desired, base } => self.apply(desired, base.as_ref()).await,
+            Action::Patch { desired, base } => self.patch(desired, base).await,
+            Action::Delete { base, propagation } => self.delete(base, *propagation).await,
+            Action::Status { desired, base } => {
+                let status = desired.value()["status"].take();
+                self.status(base, &status, base.version()).await
+            }
+        }
+    }
+
+    async fn run_root(&self, root: &Step<Object>, outcomes: &Outcomes<Target, Effect>) -> Result<Effect, Failure> {
+        let (Some(desired), Some(base)) = (root.desired(), root.base()) else {
+            return Ok(Effect::None);
+        };
+        let mut status = desired.value()["status"].take();
+        (self.conclude)(&mut status, outcomes);
+        let version = *self.own_version.lock().expect("nothing panics while it holds this");
+        self.status(base, &status, version).await
+    }
+}
+
+impl Hands<'_> {
+    async fn create(&self, desired: &Object) -> Result<Effect, Failure> {
+        let target = desired.target();
+        let path = target.kind.path((!target.namespace.is_empty()).then_some(&*target.namespace));
+        let path = format!("{path}?{}", query(&[("fieldManager", self.field_owner)]));
+        let content = ("application/json", desired.json().to_vec());
+        let answer = self.write(Method::POST, &path, content, &target).await;
+        match answer {
+            Ok(object) => Ok(self.written(&object)),
+            Err(error) if error.reason() == "AlreadyExists" => self.accept_existing(desired, &target).await,
+            Err(error) => Err(refusal("create", &target, &error)),
+        }
+    }
+
+    /// A create that finds its own object, whose answer was lost, has succeeded.
+    async fn accept_existing(&self, desired: &Object, target: &Target) -> Result<Effect, Failure> {
+        let existing = request::get(self.client, target).await;
+        let existing = existing.map_err(|error| refusal("look at", target, &error))?;
+        let owner = desired.controller().map(|owner| &owner.uid);
+        match existing {
+            Some(existing) if existing.controller().map(|owner| &owner.uid) == owner && !existing.is_deleting() => {
+                Ok(self.written(&existing))
+            }
+            Some(existing) if existing.is_deleting() => {
+                Err(Failure::waiting(format!("{target} exists and is being deleted")))
+            }
+            Some(_) => Err(Failure::retry(format!("cannot create {target}: it exists and belongs to somebody else"))),
+            None => Err(Failure::waiting(format!("{target} was there and is gone, looking again"))),
+        }
+    }
+
+    async fn apply(&self, desired: &Object, base: Option<&Object>) -> Result<Effect, Failure> {
+        let target = desired.target();
+        let step = StepKey { target: target.clone(), part: Part::Object };
+        if base.is_some_and(|base| self.settled.holds(&step, desired.json(), base.version())) {
+            return Ok(Effect::None);
+        }
+        let parameters = [("fieldManager", self.field_owner), ("force", "true")];
+        let path = format!("{}?{}", path_of(&target), query(&parameters));
+        let content = ("application/apply-patch+yaml", desired.json().to_vec());
+        let object = self
+            .write(Method::PATCH, &path, content, &target)
+            .await
+            .map_err(|error| refusal("apply", &target, &error))?;
+        self.settled.remember(step, desired.json(), object.version());
+        if base.is_some_and(|base| base.version() == object.version()) {
+            return Ok(Effect::None);
+        }
+        Ok(self.written(&object))
+    }
+
+    async fn patch(&self, desired: &Object, base: &Object) -> Result<Effect, Failure> {
+        let target = desired.target();
+        let difference = difference(&base.value(), &desired.value()).unwrap_or_else(|| json!({}));
+        let object = self.merge(&target, "", difference, base.uid(), base.version()).await?;
+        self.note_own(base, object.version());
+        Ok(self.written(&object))
+    }
+
+    async fn status(&self, base: &Object, status: &Value, version: u64) -> Result<Effect, Failure> {
+        let target = base.target();
+        let Some(difference) = difference(&base.value()["status"], status) else {
+            return Ok(Effect::None);
+        };
+        let wanted = status.to_string();
+        let step = StepKey { target: target.clone(), part: Part::Status };
+        if self.settled.holds(&step, wanted.as_bytes(), version) {
+            return Ok(Effect::None);
+        }
+        let object = self.merge(&target, "/status", json!({ "status": difference }), base.uid(), version).await?;
+        self.settled.remember(step, wanted.as_bytes(), object.version());
+        self.note_own(base, object.version());
+        Ok(self.written(&object))
+    }
+
+    /// A merge patch that only takes effect on the very object and version that was seen.
+    async fn merge(
+        &self,
+        target: &Target,
+        part: &str,
+        mut patch: Value,
+        uid: &str,
+        version: u64,
+    ) -> Result<Object, Failure> {
+        patch["metadata"]["uid"] = uid.into();
+        patch["metadata"]["resourceVersion"] = version.to_string().into();
+        let path = format!("{}{part}?{}", path_of(target), query(&[("fieldManager", self.field_owner)]));
+        let content = ("application/merge-patch+json", patch.to_string().into_bytes());
+        self.write(Method::PATCH, &path, content, target).await.map_err(|error| refusal("patch", target, &error))
+    }
+
+    async fn delete(&self, base: &Object, propagation: Propagation) -> Result<Effect, Failure> {
+        let target = base.target();
+        let policy = match propagation {
+            Propagation::Background => "Background",
+            Propagation::Foreground => "Foreground",
+            Propagation::Orphan => "Orphan",
+        };
+        let options = json!({
+            "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy,
+            "preconditions": { "uid": base.uid() },
+        });
+        let place = self.begin(&target);
+        let content = ("application/json", options.to_string().into_bytes());
+        let answer = request::send(self.client, Method::DELETE, &path_of(&target), Some(content)).await;
+        match answer {
+            Ok(bytes) => {
+                // The object while it waits for its finalizers, a status when it is gone.
+                let left = request::read(&target.kind, &bytes).ok();
+                let left = left.filter(|object| object.uid() == base.uid() && object.is_deleting());
+                if let Some(object) = left {
+                    self.settle(place, Expect::Version(object.version()));
+                    Ok(Effect::Written { version: object.version() })
+                } else {
+                    self.settle(place, Expect::Gone(base.meta().uid.clone()));
+                    Ok(Effect::Deleted)
+                }
+            }
+            Err(error) if matches!(error.status(), Some(StatusCode::NOT_FOUND | StatusCode::CONFLICT)) => {
+                // Gone, or another object has the name now; either way the one that was seen is not there.
+                self.settle(place, Expect::Gone(base.meta().uid.clone()));
+                Ok(Effect::Deleted)
+            }
+            Err(error) => {
+                if !error.is_uncertain() {
+                    self.settle(place, Expect::Version(0));
+                }
+                Err(refusal("delete", &target, &error))
+            }
+        }
+    }
+
+    /// Sends a write whose answer is the object.
+    async fn write(
+        &self,
+        method: Method,
+        path: &str,
+        content: (&str, Vec<u8>),
+        target: &Target,
+    ) -> Result<Object, RequestError> {
+        let place = self.begin(target);
+        let answer = request::send(self.client, method, path, Some(content)).await;
+        let answer = answer.and_then(|bytes| request::read(&target.kind, &bytes));
+        match &answer {
+            Ok(object) => self.settle(place, Expect::Version(object.version())),
+            Err(error) if error.status() == Some(StatusCode::CONFLICT) => self.conflicted.store(true, Ordering::Relaxed),
+            Err(error) if error.is_uncertain() => {}
+            Err(_) => self.settle(place, Expect::Version(0)),
+        }
+        answer
+    }
+
+    /// Notes a write before it is sent: a future that is dropped leaves it behind as unknown.
+    fn begin(&self, target: &Target) -> usize {
+        let mut writes = self.writes.lock().expect("nothing panics while it holds this");
+        writes.push(Write { target: target.clone(), expect: Expect::Unknown });
+        writes.len() - 1
+    }
+
+    fn settle(&self, place: usize, expect: Expect) {
+        self.writes.lock().expect("nothing panics while it holds this")[place].expect = expect;
+    }
+
+    fn written(&self, object: &Object) -> Effect {
+        Effect::Written { version: object.version() }
+    }
+
+    fn note_own(&self, base: &Object, version: u64) {
+        let mut own = self.own_version.lock().expect("nothing panics while it holds this");
+        if *own == base.version() {
+            *own = version;
+        }
+    }
+}
+
+/// What a refusal means for the reconcile.
+fn refusal(verb: &str, target: &Target, error: &RequestError) -> Failure {
+    let message = format!("cannot {verb} {target}: {error}");
+    match error.status() {
+        // Somebody was faster: the next look, which waits for the cache to have seen it, decides anew.
+        Some(StatusCode::CONFLICT) => Failure::waiting(message),
+        Some(StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY) => Failure::terminal(message),
+        _ => Failure::retry(message),
+    }
+}
+
+/// The merge patch that turns one value into another; `None` when they are equal.
+pub(crate) fn difference(from: &Value, to: &Value) -> Option<Value> {
+    match (from, to) {
+        (Value::Object(from), Value::Object(to)) => {
+            let mut patch = Map::new();
+            for (name, value) in to {
+                match from.get(name) {
+                    Some(before) => {
+                        if let Some(change) = difference(before, value) {
+                            patch.insert(name.clone(), change);
+                        }
+                    }
+                    None if value.is_null() => {}
+                    None => {
+                        patch.insert(name.clone(), value.clone());
+                    }
+                }
+            }
+            for (name, value) in from {
+                if !to.contains_key(name) && !value.is_null() {
+                    patch.insert(name.clone(), Value::Null);
+                }
+            }
+            (!patch.is_empty()).then_some(Value::Object(patch))
+        }
+        _ => (from != to).then(|| to.clone()),
+    }
+}

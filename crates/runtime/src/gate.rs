@@ -1,0 +1,101 @@
+//! Read your writes: an object is not looked at again before the cache has seen what was written for it.
+
+use std::time::Duration;
+
+use crate::{
+    execute::{Expect, Write},
+    object::Target,
+    request,
+    snapshot::Live,
+    sources::Sources,
+};
+
+/// What came of waiting for the cache.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Passed {
+    /// It has seen everything.
+    Seen,
+    /// It was not fast enough: the next look takes these from the server itself.
+    Late(Vec<Target>),
+}
+
+/// Whether the cache has seen a write. What is not watched cannot be waited for.
+fn is_seen(sources: &Sources, write: &Write) -> bool {
+    let collections = sources.collections(&write.target.kind);
+    match &write.expect {
+        Expect::Version(version) => collections.iter().all(|collection| {
+            // A watch of one namespace never hears of another.
+            let elsewhere = collection.selection().namespace.as_deref().is_some_and(|n| n != &*write.target.namespace);
+            elsewhere || collection.progress().version >= *version
+        }),
+        Expect::Gone(uid) => sources.find(&write.target).is_none_or(|object| object.uid() != &**uid),
+        Expect::Unknown => collections.is_empty(),
+    }
+}
+
+/// Waits until the cache has seen the writes, at most until the deadline.
+pub(crate) async fn pass(
+    client: &kube::Client,
+    sources: &Sources,
+    mut writes: Vec<Write>,
+    patience: Duration,
+) -> Passed {
+    writes.retain(|write| !is_seen(sources, write));
+    if writes.is_empty() {
+        return Passed::Seen;
+    }
+    let waiting = async {
+        for write in &mut writes {
+            if write.expect == Expect::Unknown {
+                write.expect = resolve(client, &write.target).await;
+            }
+            wait(sources, write).await;
+        }
+    };
+    if tokio::time::timeout(patience, waiting).await.is_ok() {
+        return Passed::Seen;
+    }
+    writes.retain(|write| !is_seen(sources, write));
+    Passed::Late(writes.into_iter().map(|write| write.target).collect())
+}
+
+/// Asks the server what became of a write whose answer was lost, until it tells.
+async fn resolve(client: &kube::Client, target: &Target) -> Expect {
+    let mut rest = Duration::from_millis(50);
+    loop {
+        match request::get(client, target).await {
+            Ok(Some(object)) => return Expect::Version(object.version()),
+            Ok(None) => return Expect::Version(0),
+            Err(error) => {
+                tracing::debug!(%target, %error, "cannot find out what became of a write");
+                tokio::time::sleep(rest).await;
+                rest = (rest * 2).min(Duration::from_secs(2));
+            }
+        }
+    }
+}
+
+async fn wait(sources: &Sources, write: &Write) {
+    for collection in sources.collections(&write.target.kind) {
+        let mut progress = collection.subscribe();
+        while !is_seen(sources, write) {
+            if progress.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Reads from the server itself what the cache was too late for. What cannot be read is left to the cache.
+pub(crate) async fn read_live(client: &kube::Client, targets: Vec<Target>) -> Live {
+    let mut live = Live::new();
+    for target in targets {
+        match request::get(client, &target).await {
+            Ok(object) => {
+                live.insert(target, object);
+            }
+            Err(error) => tracing::warn!(%target, %error, "cannot read an object that the cache is late for"),
+        }
+    }
+    live
+}

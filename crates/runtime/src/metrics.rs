@@ -1,0 +1,233 @@
+//! What is counted and timed, under the names that controller-runtime uses, so that its dashboards and alerts work.
+
+use std::{
+    sync::{Arc, Mutex, atomic::{AtomicI64, AtomicU64}},
+    time::Duration,
+};
+
+use moorline_queue::{Observer, Priority};
+use prometheus_client::{
+    encoding::{EncodeLabelSet, text::encode},
+    metrics::{
+        counter::Counter,
+        family::{Family, MetricConstructor},
+        gauge::Gauge,
+        histogram::Histogram,
+    },
+    registry::Registry,
+};
+
+/// The metrics of a process. Clones share them.
+#[derive(Clone)]
+pub struct Metrics {
+    registry: Arc<Mutex<Registry>>,
+    pub(crate) reconciles: Family<Reconciled, Counter>,
+    pub(crate) errors: Family<OfController, Counter>,
+    pub(crate) terminal_errors: Family<OfController, Counter>,
+    pub(crate) panics: Family<OfController, Counter>,
+    pub(crate) reconcile_time: Family<OfController, Histogram, Seconds>,
+    pub(crate) workers: Family<OfController, Gauge>,
+    pub(crate) most_workers: Family<OfController, Gauge>,
+    pub(crate) gate: Family<Gated, Counter>,
+    pub(crate) writes: Family<Written, Counter>,
+    pub(crate) leading: Family<Named, Gauge>,
+    depth: Family<OfQueue, Gauge>,
+    adds: Family<OfName, Counter>,
+    retries: Family<OfName, Counter>,
+    queue_time: Family<OfName, Histogram, Seconds>,
+    work_time: Family<OfName, Histogram, Seconds>,
+    pub(crate) unfinished: Family<OfName, Gauge<f64, AtomicU64>>,
+    pub(crate) longest: Family<OfName, Gauge<f64, AtomicU64>>,
+}
+
+/// Labels: the controller.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct OfController {
+    pub(crate) controller: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct Reconciled {
+    pub(crate) controller: String,
+    pub(crate) result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct Gated {
+    pub(crate) controller: String,
+    pub(crate) result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct Written {
+    pub(crate) controller: String,
+    pub(crate) verb: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct Named {
+    pub(crate) name: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct OfName {
+    pub(crate) name: String,
+    pub(crate) controller: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfQueue {
+    name: String,
+    controller: String,
+    priority: i64,
+}
+
+/// Buckets from 10 µs to three minutes.
+#[derive(Clone)]
+pub(crate) struct Seconds;
+
+impl MetricConstructor<Histogram> for Seconds {
+    fn new_metric(&self) -> Histogram {
+        let bounds = [
+            1e-5, 1e-4, 1e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8,
+            0.9, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0, 25.0,
+            30.0, 40.0, 50.0, 60.0, 180.0,
+        ];
+        Histogram::new(bounds)
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Metrics {
+    /// Nothing counted yet.
+    pub fn new() -> Self {
+        let metrics = Self {
+            registry: Arc::default(),
+            reconciles: Family::default(),
+            errors: Family::default(),
+            terminal_errors: Family::default(),
+            panics: Family::default(),
+            reconcile_time: Family::new_with_constructor(Seconds),
+            workers: Family::default(),
+            most_workers: Family::default(),
+            gate: Family::default(),
+            writes: Family::default(),
+            leading: Family::default(),
+            depth: Family::default(),
+            adds: Family::default(),
+            retries: Family::default(),
+            queue_time: Family::new_with_constructor(Seconds),
+            work_time: Family::new_with_constructor(Seconds),
+            unfinished: Family::default(),
+            longest: Family::default(),
+        };
+        metrics.with_registry(|registry| {
+            let m = &metrics;
+            let reconcile = "controller_runtime_reconcile";
+            // The encoder adds `_total` to counters.
+            registry.register(reconcile, "Reconciles, by result", m.reconciles.clone());
+            registry.register(format!("{reconcile}_errors"), "Reconciles that failed", m.errors.clone());
+            registry.register(
+                "controller_runtime_terminal_reconcile_errors",
+                "Reconciles that failed and are not tried again",
+                m.terminal_errors.clone(),
+            );
+            registry.register(format!("{reconcile}_panics"), "Reconciles that panicked", m.panics.clone());
+            registry.register(format!("{reconcile}_time_seconds"), "Time of a reconcile", m.reconcile_time.clone());
+            registry.register("controller_runtime_active_workers", "Workers at work", m.workers.clone());
+            registry.register(
+                "controller_runtime_max_concurrent_reconciles",
+                "Most workers at work",
+                m.most_workers.clone(),
+            );
+            registry.register(
+                "moorline_read_your_writes",
+                "Waits for the cache to see what was written, by result",
+                m.gate.clone(),
+            );
+            registry.register("moorline_writes", "Requests that change something, by verb", m.writes.clone());
+            registry.register("leader_election_master_status", "1 while this process leads", m.leading.clone());
+            registry.register("workqueue_depth", "Keys in line", m.depth.clone());
+            registry.register("workqueue_adds", "Keys asked for", m.adds.clone());
+            registry.register("workqueue_retries", "Keys to be tried again", m.retries.clone());
+            registry.register("workqueue_queue_duration_seconds", "Time in line", m.queue_time.clone());
+            registry.register("workqueue_work_duration_seconds", "Time with a worker", m.work_time.clone());
+            registry.register("workqueue_unfinished_work_seconds", "Work in progress", m.unfinished.clone());
+            registry.register("workqueue_longest_running_processor_seconds", "Oldest work", m.longest.clone());
+        });
+        metrics
+    }
+
+    /// Adds metrics of one's own.
+    pub fn with_registry<R>(&self, edit: impl FnOnce(&mut Registry) -> R) -> R {
+        edit(&mut self.registry.lock().expect("nothing panics while it holds the registry"))
+    }
+
+    /// Everything in the text format that Prometheus reads.
+    pub fn to_text(&self) -> String {
+        let mut text = String::new();
+        self.with_registry(|registry| encode(&mut text, registry)).expect("writing to a string does not fail");
+        text
+    }
+}
+
+/// Counts what happens in one queue.
+pub(crate) struct QueueMetrics {
+    metrics: Metrics,
+    name: OfName,
+    adds: Counter,
+    retries: Counter,
+    queue_time: Histogram,
+    work_time: Histogram,
+    depths: Vec<Option<Gauge<i64, AtomicI64>>>,
+}
+
+impl QueueMetrics {
+    pub(crate) fn new(metrics: &Metrics, controller: &str) -> Self {
+        let name = OfName { name: controller.to_owned(), controller: controller.to_owned() };
+        Self {
+            adds: metrics.adds.get_or_create(&name).clone(),
+            retries: metrics.retries.get_or_create(&name).clone(),
+            queue_time: metrics.queue_time.get_or_create(&name).clone(),
+            work_time: metrics.work_time.get_or_create(&name).clone(),
+            depths: vec![None; Priority::LEVELS],
+            metrics: metrics.clone(),
+            name,
+        }
+    }
+}
+
+impl Observer for QueueMetrics {
+    fn depth(&mut self, priority: Priority, depth: usize) {
+        let gauge = self.depths[usize::from(priority.level())].get_or_insert_with(|| {
+            let labels = OfQueue {
+                name: self.name.name.clone(),
+                controller: self.name.controller.clone(),
+                priority: i64::from(priority.level()) - i64::from(Priority::NORMAL.level()),
+            };
+            self.metrics.depth.get_or_create(&labels).clone()
+        });
+        gauge.set(i64::try_from(depth).unwrap_or(i64::MAX));
+    }
+
+    fn added(&mut self, _: Priority) {
+        self.adds.inc();
+    }
+
+    fn handed_out(&mut self, _: Priority, waited: Duration) {
+        self.queue_time.observe(waited.as_secs_f64());
+    }
+
+    fn finished(&mut self, _: Priority, worked: Duration) {
+        self.work_time.observe(worked.as_secs_f64());
+    }
+
+    fn retried(&mut self, _: Priority, _: u32) {
+        self.retries.inc();
+    }
+}

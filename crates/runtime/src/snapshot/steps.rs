@@ -1,0 +1,212 @@
+//! Steps as actors mean them: what is applied, made or deleted for the object that the plan is for.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use moorline_plan::{Call, Draft, Failure, Step, StepKey};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::{Seen, Snapshot};
+use crate::{
+    applied,
+    dependency::Met,
+    events::{self, EventType},
+    kind::{Kind, Scope},
+    object::{Object, Target},
+    watches::MANAGED_LABEL,
+};
+
+/// The name of the call that stands for a dependency in a plan. It calls nobody.
+pub(crate) const AWAIT: &str = "await";
+pub(crate) const UNMET: &str = "unmet";
+
+impl<K> Snapshot<K> {
+    /// Server-side apply of an object that belongs to this one: own its fields, and only those.
+    ///
+    /// The namespace and the reference to the controlling owner are filled in. If the server has it already and this
+    /// field owner owns exactly these fields, the step is a no-op.
+    pub fn apply<T>(&self, desired: &T, reason: impl Into<String>) -> Result<Step<Object>, Failure>
+    where
+        T: kube::Resource<DynamicType = ()> + Serialize + 'static,
+        T::Scope: 'static,
+    {
+        self.apply_value(&Kind::of::<T>(), value_of(desired)?, reason)
+    }
+
+    /// The same for an object of a kind that is only known at run time.
+    pub fn apply_value(
+        &self,
+        kind: &Kind,
+        desired: Value,
+        reason: impl Into<String>,
+    ) -> Result<Step<Object>, Failure> {
+        let desired = self.belonging(kind, desired)?;
+        let target = desired.target();
+        let base = self.get_object(kind, &target.namespace, &target.name)?;
+        if let Some(base) = &base
+            && applied::is_in_place(base, &desired, &self.given().field_owner)
+        {
+            return Ok(Step::no_op(target, Some(base.clone()), reason));
+        }
+        Ok(Step::apply(desired, base, reason))
+    }
+
+    /// Makes an object that belongs to this one. It must have a name: see [`fresh_name`](Self::fresh_name).
+    pub fn create<T>(&self, desired: &T, reason: impl Into<String>) -> Result<Step<Object>, Failure>
+    where
+        T: kube::Resource<DynamicType = ()> + Serialize + 'static,
+        T::Scope: 'static,
+    {
+        self.create_value(&Kind::of::<T>(), value_of(desired)?, reason)
+    }
+
+    /// The same for an object of a kind that is only known at run time.
+    pub fn create_value(
+        &self,
+        kind: &Kind,
+        desired: Value,
+        reason: impl Into<String>,
+    ) -> Result<Step<Object>, Failure> {
+        Ok(Step::create(self.belonging(kind, desired)?, reason))
+    }
+
+    /// Changes an object by the difference between what was seen and what shall be, if nobody changed it meanwhile.
+    pub fn patch<T>(&self, seen: &Seen<T>, desired: &T, reason: impl Into<String>) -> Result<Step<Object>, Failure>
+    where
+        T: kube::Resource<DynamicType = ()> + Serialize + 'static,
+        T::Scope: 'static,
+    {
+        self.patch_value(seen.raw(), value_of(desired)?, reason)
+    }
+
+    /// The same for an object of any kind.
+    pub fn patch_value(
+        &self,
+        seen: &Object,
+        desired: Value,
+        reason: impl Into<String>,
+    ) -> Result<Step<Object>, Failure> {
+        let desired = read(seen.kind(), &desired)?;
+        if desired == *seen {
+            return Ok(Step::no_op(seen.target(), Some(seen.clone()), reason));
+        }
+        Ok(Step::patch(desired, seen.clone(), reason))
+    }
+
+    /// Deletes the very object that was seen, and no later one of its name.
+    pub fn delete(&self, seen: &Object, reason: impl Into<String>) -> Step<Object> {
+        Step::delete(seen.clone(), reason)
+    }
+
+    /// Makes this object the controller of one that has none.
+    pub fn adopt(&self, orphan: &Object, reason: impl Into<String>) -> Result<Step<Object>, Failure> {
+        let mut desired = orphan.value();
+        self.own(&mut desired);
+        self.patch_value(orphan, desired, reason)
+    }
+
+    /// Gives up an object that this one controls, without deleting it.
+    pub fn release(&self, owned: &Object, reason: impl Into<String>) -> Result<Step<Object>, Failure> {
+        let mut desired = owned.value();
+        if let Some(references) = desired["metadata"]["ownerReferences"].as_array_mut() {
+            references.retain(|reference| reference["uid"] != self.raw().uid());
+        }
+        self.patch_value(owned, desired, reason)
+    }
+
+    /// The status of the object that the plan is for. Put into the draft, it replaces the root.
+    pub fn status(&self, status: &impl Serialize, reason: impl Into<String>) -> Result<Step<Object>, Failure> {
+        let mut desired = self.raw().value();
+        desired["status"] = value_of(status)?;
+        Ok(Step::status(read(self.raw().kind(), &desired)?, self.raw().clone(), reason))
+    }
+
+    /// Something for people to read, published once however often it is asked for. Order it after what it tells of.
+    pub fn event(&self, event: EventType, reason: &str, note: &str) -> Result<Step<Object>, Failure> {
+        let event = events::compose(
+            self.raw(),
+            event,
+            reason,
+            note,
+            &self.given().actor,
+            &self.given().field_owner,
+            self.now(),
+        );
+        Ok(Step::create(event.map_err(|error| Failure::terminal(error.to_string()))?, note.to_owned()))
+    }
+
+    /// Puts a step behind a declared dependency: it is not run while the dependency is unmet.
+    pub fn require(
+        &self,
+        draft: &mut Draft<Object>,
+        dependency: &str,
+        gated: &StepKey<Target>,
+    ) -> Result<Met, Failure> {
+        let met = self.dependency(dependency)?;
+        let unmet = match &met {
+            Met::Yes => BTreeMap::new(),
+            Met::No(what) => BTreeMap::from([(UNMET.to_owned(), what.clone())]),
+        };
+        let call = Call {
+            name: format!("{AWAIT} {dependency}"),
+            fingerprint: dependency.to_owned(),
+            arguments: unmet,
+            deadline: Duration::ZERO,
+        };
+        let reason = match &met {
+            Met::Yes => format!("{dependency} is there"),
+            Met::No(what) => what.clone(),
+        };
+        let gate = draft.put(Step::call(self.target(), call, None, reason));
+        draft.after(gated, &gate)?;
+        Ok(met)
+    }
+
+    /// An object as it shall be, with its namespace, its owner, and the label by which it is watched.
+    fn belonging(&self, kind: &Kind, mut desired: Value) -> Result<Object, Failure> {
+        desired["apiVersion"] = kind.api_version().into();
+        desired["kind"] = kind.name().into();
+        if kind.scope() == Scope::Namespaced && desired["metadata"]["namespace"].is_null() {
+            desired["metadata"]["namespace"] = self.raw().namespace().into();
+        }
+        self.own(&mut desired);
+        if kind.is_bulky() && desired["metadata"]["labels"][MANAGED_LABEL].is_null() {
+            desired["metadata"]["labels"][MANAGED_LABEL] = (*self.given().field_owner).into();
+        }
+        let desired = read(kind, &desired)?;
+        if desired.name().is_empty() {
+            return Err(Failure::terminal(format!("an object of kind {kind} was planned without a name")));
+        }
+        Ok(desired)
+    }
+
+    /// Adds the reference to the controlling owner, unless it is there, or cannot be: what lives in no namespace or in
+    /// another one cannot be owned by what lives in one.
+    fn own(&self, desired: &mut Value) {
+        let owner = self.raw();
+        let reachable = owner.namespace().is_empty() || desired["metadata"]["namespace"] == owner.namespace();
+        let references = &mut desired["metadata"]["ownerReferences"];
+        let already = references
+            .as_array()
+            .is_some_and(|references| references.iter().any(|reference| reference["uid"] == owner.uid()));
+        if already || !reachable {
+            return;
+        }
+        let reference = json!({
+            "apiVersion": owner.kind().api_version(), "kind": owner.kind().name(), "name": owner.name(),
+            "uid": owner.uid(), "controller": true, "blockOwnerDeletion": true,
+        });
+        match references.as_array_mut() {
+            Some(references) => references.push(reference),
+            None => *references = json!([reference]),
+        }
+    }
+}
+
+fn value_of(desired: &impl Serialize) -> Result<Value, Failure> {
+    serde_json::to_value(desired).map_err(|error| Failure::terminal(format!("a desired object cannot be written: {error}")))
+}
+
+fn read(kind: &Kind, desired: &Value) -> Result<Object, Failure> {
+    Object::from_value(kind, desired).map_err(|error| Failure::terminal(error.to_string()))
+}
