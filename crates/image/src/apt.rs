@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn the_proxy_is_taken_over_and_nothing_that_runs_programs() {
+    fn how_to_fetch_is_taken_over_and_what_concerns_the_host_alone_is_not() {
         let apt = HostApt::from(
             "",
             "APT::Architecture \"amd64\";\nAcquire::http \"\";\nAcquire::http::Proxy \"http://proxy.example:3142\";\n\

@@ -36,13 +36,6 @@ const TOOLS: &[(&str, &str)] = &[
     ("mount", "mount"),
 ];
 
-/// What a build made.
-pub(crate) struct Built {
-    pub(crate) digest: Digest,
-    /// The version of the package that counts, as Debian writes it.
-    pub(crate) version: String,
-}
-
 /// Builds the recipe and puts the image under every name that its version allows, `wanted` among them. When what came
 /// out is not what was wanted, it is kept under its true names, and the error says what it is.
 pub(crate) fn build(
@@ -50,7 +43,7 @@ pub(crate) fn build(
     recipe: &Recipe,
     wanted: Option<&Reference>,
     progress: &Progress,
-) -> Result<Built> {
+) -> Result<Digest> {
     check_machine(recipe)?;
     let apt = HostApt::read().map_err(|error| Error::CannotBuild {
         recipe: recipe.name.clone(),
@@ -94,7 +87,7 @@ pub(crate) fn build(
         };
         return match wanted {
             Some(wanted) if !fits => Err(wrong_version(recipe, wanted, &version)),
-            _ => Ok(Built { digest, version }),
+            _ => Ok(digest),
         };
     }
 }
@@ -225,6 +218,13 @@ impl Scratch {
         let write = |name: &str, text: &str| fs::write(self.0.join(name), text).attempting(what);
         write("sources", &apt.sources(&recipe.suite))?;
         write("apt.conf", &apt.options())?;
+        let excluded = recipe.exclude.iter().filter(|_| lower.is_some());
+        write(
+            "dpkg.cfg",
+            &excluded
+                .map(|path| format!("path-exclude={path}\n"))
+                .collect::<String>(),
+        )?;
         write("build.sh", include_str!("build.sh"))?;
         if let Some(lower) = lower {
             symlink(lower, self.0.join("lower")).attempting(what)?;
@@ -296,7 +296,9 @@ fn run(recipe: &Recipe, directory: &Path, variant: &str, packages: &[String], pr
     if status.success() {
         return Ok(());
     }
-    let lines: Vec<String> = last.into();
+    // What went wrong is marked as such; where nothing is, the end of it all has to do.
+    let marked: Vec<String> = last.iter().filter(|line| line.starts_with("E: ")).cloned().collect();
+    let lines: Vec<String> = if marked.is_empty() { last.into() } else { marked };
     Err(Error::BuildFailed {
         recipe: recipe.name.clone(),
         reason: format!("{status}: {}", lines.join("\n")),

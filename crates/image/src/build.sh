@@ -2,7 +2,7 @@
 # Runs in mount and process namespaces of its own, in a directory of its own:
 #   lower    the base layer (a link), where there is one
 #   before/  files to put in place before the packages, files/ after them
-#   passwd group  lines to add; setup  a script to run inside; apt.conf sources  for apt
+#   passwd group  lines to add; setup  a script to run inside; apt.conf sources dpkg.cfg  for apt and dpkg
 #   tree     what comes out: the base, or what the packages changed
 # SUITE, PACKAGES and VARIANT say what to install. The mount is gone when this ends, however it ends.
 set -eu
@@ -23,7 +23,7 @@ mmdebstrap --mode=root --variant="$VARIANT" --format=directory --skip=check/empt
   --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/doc/*/copyright' \
   --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/info/*' \
   --dpkgopt='path-exclude=/usr/share/locale/*' --dpkgopt='path-exclude=/usr/share/lintian/*' \
-  --dpkgopt=force-confold \
+  --dpkgopt=force-confold --dpkgopt=force-unsafe-io --dpkgopt=dpkg.cfg \
   "$SUITE" "$root" sources
 
 if [ -e lower ]; then

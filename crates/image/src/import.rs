@@ -25,15 +25,10 @@ const LARGEST_HEADER: u64 = 4 << 20;
 /// Indexes may lead to indexes, but not for ever.
 const DEEPEST_INDEX: usize = 4;
 
-/// One image that was found in what is imported.
-pub(crate) struct Imported {
-    pub(crate) digest: Digest,
-    pub(crate) names: Vec<Reference>,
-}
-
-/// Takes every image for this machine that `path` holds into the store. Images without a name get `name`, which must be
+/// Takes every image for this machine that `path` holds into the store, and returns their
+/// manifests' digests. Images without a name get `name`, which must be
 /// given when there are any and may name only one.
-pub(crate) fn import(layout: &Layout, path: &Path, name: Option<&Reference>) -> Result<Vec<Imported>> {
+pub(crate) fn import(layout: &Layout, path: &Path, name: Option<&Reference>) -> Result<Vec<Digest>> {
     let source = Source::open(layout, path)?;
     let found = if source.has("index.json") && source.has("oci-layout") {
         oci_images(&source)?
@@ -86,7 +81,7 @@ enum Shape {
     Docker { config: String, layers: Vec<String> },
 }
 
-fn take(layout: &Layout, source: &Source, image: &Found) -> Result<Imported> {
+fn take(layout: &Layout, source: &Source, image: &Found) -> Result<Digest> {
     let names: Vec<String> = image.names.iter().map(Reference::to_string).collect();
     // Something that was there may be removed by another process meanwhile; it is then taken from the source.
     loop {
@@ -95,10 +90,7 @@ fn take(layout: &Layout, source: &Source, image: &Found) -> Result<Imported> {
             Shape::Docker { config, layers } => docker_image(layout, source, config, layers)?,
         };
         if let Some(digest) = staged.commit(layout, Origin::Import, &names, image.list_digest.as_ref())? {
-            return Ok(Imported {
-                digest,
-                names: image.names.clone(),
-            });
+            return Ok(digest);
         }
     }
 }

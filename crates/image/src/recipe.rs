@@ -25,6 +25,7 @@ pub struct Recipe {
     pub(crate) version_package: String,
     pub(crate) suite: String,
     pub(crate) packages: Vec<String>,
+    pub(crate) exclude: Vec<String>,
     pub(crate) users: Vec<User>,
     pub(crate) before: Vec<Placed>,
     pub(crate) files: Vec<Placed>,
@@ -57,6 +58,8 @@ struct RecipeFile {
     version: VersionOf,
     suite: String,
     packages: Vec<String>,
+    #[serde(default)]
+    exclude: Vec<String>,
     #[serde(default)]
     users: Vec<User>,
     #[serde(default)]
@@ -173,6 +176,9 @@ impl Recipe {
                 return Err(invalid(format!("{package:?} is no name of a Debian package")));
             }
         }
+        for path in &file.exclude {
+            check_path(path).map_err(&invalid)?;
+        }
         for user in &file.users {
             user.check().map_err(&invalid)?;
         }
@@ -192,6 +198,7 @@ impl Recipe {
             version_package: file.version.package,
             suite: file.suite,
             packages: file.packages,
+            exclude: file.exclude,
             users: file.users,
             before: place(file.before)?,
             files: place(file.files)?,
