@@ -1,0 +1,1 @@
+//! The name server, asked from pods and from the machine.
