@@ -1,0 +1,223 @@
+//! The root of a container, and what is mounted in it. All of it in the launcher's own mount namespace: it is gone with
+//! the last process that lives in a copy of it.
+
+use std::{
+    fs, io,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
+    path::{Component, Path, PathBuf},
+};
+
+use nix::sched::{CloneFlags, unshare};
+use rustix::{
+    fs::{CWD, Mode, OFlags, ResolveFlags, mkdirat, openat2},
+    mount::{
+        FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags,
+        fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, mount, mount_change, move_mount,
+        open_tree,
+    },
+};
+
+use crate::{
+    ContainerSpec, MountSource,
+    error::{Attempt, Error, Result},
+    state::{ContainerDir, PodDir},
+};
+
+/// Leaves the shim's mounts, and goes on to see what the host mounts.
+pub(super) fn own_mounts() -> Result<()> {
+    unshare(CloneFlags::CLONE_NEWNS).attempt(|| "make a mount namespace")?;
+    mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
+        .attempt(|| "keep the container's mounts to itself")
+}
+
+/// Lays the layers over each other, a writable one on top. It is there for a read-only root too: mount points that the
+/// image lacks are made in it.
+pub(super) fn lay(spec: &ContainerSpec, container: &ContainerDir) -> Result<()> {
+    let (root, upper, work) = (container.rootfs(), container.upper(), container.work());
+    for directory in [&root, &upper, &work] {
+        fs::create_dir_all(directory).attempt(|| format!("make {}", directory.display()))?;
+    }
+    if spec.root.layers.is_empty() {
+        return Err(Error::Invalid {
+            field: "root.layers".to_owned(),
+            reason: "a container needs at least one layer".to_owned(),
+        });
+    }
+    for layer in &spec.root.layers {
+        let found = fs::metadata(layer).attempt(|| format!("find the layer {}", layer.display()))?;
+        if !found.is_dir() {
+            return Err(Error::Invalid {
+                field: "root.layers".to_owned(),
+                reason: format!("{} is not a directory", layer.display()),
+            });
+        }
+    }
+    overlay(&spec.root.layers, &upper, &work, &root)
+        .or_else(|_| overlay_as_text(&spec.root.layers, &upper, &work, &root))
+        .attempt(|| format!("lay {} layers over each other at {}", spec.root.layers.len(), root.display()))?;
+    let root_fd = openat2(CWD, &root, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::empty())
+        .attempt(|| format!("open {}", root.display()))?;
+    let inside = spec.cwd.strip_prefix("/").unwrap_or(&spec.cwd);
+    make_inside(&root_fd, inside, ResolveFlags::IN_ROOT)
+        .attempt(|| format!("make the working directory {}", spec.cwd.display()))?;
+    Ok(())
+}
+
+/// With one option a layer, which knows no limit and no special characters (Linux 6.5 and later).
+fn overlay(layers: &[PathBuf], upper: &Path, work: &Path, target: &Path) -> rustix::io::Result<()> {
+    let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    for layer in layers.iter().rev() {
+        fsconfig_set_string(&context, "lowerdir+", layer)?;
+    }
+    fsconfig_set_string(&context, "upperdir", upper)?;
+    fsconfig_set_string(&context, "workdir", work)?;
+    // Nothing in the writable layer outlives its container, so nothing in it needs to reach the disk.
+    fsconfig_set_flag(&context, "volatile")?;
+    fsconfig_create(&context)?;
+    let overlay = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
+    move_mount(&overlay, "", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+}
+
+/// With all of it in one text, which must fit in a page.
+fn overlay_as_text(layers: &[PathBuf], upper: &Path, work: &Path, target: &Path) -> io::Result<()> {
+    let escaped = |path: &Path| {
+        let mut text = Vec::new();
+        for byte in path.as_os_str().as_bytes() {
+            if matches!(byte, b':' | b',' | b'\\') {
+                text.push(b'\\');
+            }
+            text.push(*byte);
+        }
+        text
+    };
+    let lower = layers.iter().rev().map(|layer| escaped(layer)).collect::<Vec<_>>().join(&b':');
+    let options = [b"lowerdir=".as_slice(), &lower, b",upperdir=", &escaped(upper), b",workdir=", &escaped(work)].concat();
+    let options = std::ffi::CString::new(options)?;
+    Ok(mount("overlay", target, "overlay", MountFlags::empty(), options.as_c_str())?)
+}
+
+/// Finds the source of every mount, and puts those that need care where libcontainer can take them by a plain path.
+/// Returns one path a mount; none for those that have no source.
+pub(super) fn stage(spec: &ContainerSpec, pod: &PodDir, container: &ContainerDir) -> Result<Vec<Option<PathBuf>>> {
+    let source = |(index, mount): (usize, &crate::Mount)| {
+        let (base, subpath) = match &mount.source {
+            MountSource::Bind { path, subpath } => (path.clone(), subpath),
+            MountSource::PodMemory { name, subpath } => (pod.memory(name.as_str()), subpath),
+            MountSource::Tmpfs { .. } => return Ok(None),
+        };
+        match subpath.as_deref().filter(|path| !path.as_os_str().is_empty()) {
+            None => Ok(Some(base)),
+            Some(subpath) => stage_subpath(&base, subpath, &container.mount(index)).map(Some),
+        }
+    };
+    spec.mounts.iter().enumerate().map(source).collect()
+}
+
+/// Resolves `subpath` so that no link leads out of `base`, and pins what was found: whoever can write to the volume
+/// could change a link after it was looked at.
+fn stage_subpath(base: &Path, subpath: &Path, place: &Path) -> Result<PathBuf> {
+    let invalid = |reason: &str| Error::Invalid {
+        field: format!("subpath {}", subpath.display()),
+        reason: reason.to_owned(),
+    };
+    if subpath.components().any(|part| !matches!(part, Component::Normal(_) | Component::CurDir)) {
+        return Err(invalid("it must be relative and have no '..'"));
+    }
+    let base_fd = openat2(CWD, base, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::empty())
+        .attempt(|| format!("open {}", base.display()))?;
+    let found = match beneath(&base_fd, subpath) {
+        Err(rustix::io::Errno::NOENT) => make_inside(&base_fd, subpath, ResolveFlags::BENEATH),
+        other => other,
+    };
+    let found = match found {
+        Err(rustix::io::Errno::XDEV) => return Err(invalid("a symbolic link leads out of the volume")),
+        other => other.attempt(|| format!("find {} below {}", subpath.display(), base.display()))?,
+    };
+    let kind = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&found).attempt(|| "look at a subpath")?.st_mode);
+    let prepared = fs::create_dir_all(place.parent().unwrap_or(place)).and_then(|()| {
+        if kind == rustix::fs::FileType::Directory {
+            fs::create_dir_all(place)
+        } else {
+            fs::write(place, "")
+        }
+    });
+    prepared.attempt(|| format!("make {}", place.display()))?;
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_EMPTY_PATH
+        | OpenTreeFlags::AT_RECURSIVE;
+    open_tree(&found, "", flags)
+        .and_then(|tree| move_mount(&tree, "", CWD, place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH))
+        .attempt(|| format!("mount {} of {}", subpath.display(), base.display()))?;
+    Ok(place.to_owned())
+}
+
+fn beneath(base: impl AsFd, path: &Path) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    openat2(base, path, flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS)
+}
+
+/// Makes the directories of `path` that are missing, following links only as `resolve` allows, and opens the last.
+fn make_inside(base: &OwnedFd, path: &Path, resolve: ResolveFlags) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let open = |path: &Path| openat2(base, path, flags, Mode::empty(), resolve | ResolveFlags::NO_MAGICLINKS);
+    let mut so_far = PathBuf::from(".");
+    let mut directory = open(&so_far)?;
+    for part in path.components() {
+        so_far.push(part);
+        directory = match open(&so_far) {
+            Err(rustix::io::Errno::NOENT) => {
+                match mkdirat(&directory, part.as_os_str().as_bytes(), Mode::from_raw_mode(0o755)) {
+                    Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+                    Err(error) => return Err(error),
+                }
+                open(&so_far)?
+            }
+            other => other?,
+        };
+    }
+    Ok(directory)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn open(path: &Path) -> OwnedFd {
+        fs::File::open(path).unwrap().into()
+    }
+
+    #[test]
+    fn a_link_that_leads_out_of_a_volume_is_not_followed() {
+        let volume = tempfile::tempdir().unwrap();
+        symlink("/etc", volume.path().join("absolute")).unwrap();
+        symlink("../..", volume.path().join("upward")).unwrap();
+        for link in ["absolute", "upward", "absolute/ssl"] {
+            let found = beneath(open(volume.path()), Path::new(link));
+            assert_eq!(found.err(), Some(rustix::io::Errno::XDEV), "{link}");
+        }
+    }
+
+    #[test]
+    fn a_link_inside_a_volume_is_followed() {
+        let volume = tempfile::tempdir().unwrap();
+        fs::create_dir(volume.path().join("real")).unwrap();
+        symlink("real", volume.path().join("link")).unwrap();
+        assert!(beneath(open(volume.path()), Path::new("link")).is_ok());
+    }
+
+    #[test]
+    fn directories_are_made_inside_the_root_only() {
+        let root = tempfile::tempdir().unwrap();
+        symlink("/inside", root.path().join("link")).unwrap();
+        fs::create_dir(root.path().join("inside")).unwrap();
+        make_inside(&open(root.path()), Path::new("link/a/b"), ResolveFlags::IN_ROOT).unwrap();
+        assert!(root.path().join("inside/a/b").is_dir());
+        assert!(make_inside(&open(root.path()), Path::new("link/c"), ResolveFlags::BENEATH).is_err());
+    }
+}
