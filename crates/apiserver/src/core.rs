@@ -18,6 +18,7 @@ use crate::{
     openapi::OpenApi,
     resource::{Registry, ResourceType},
 };
+    streams::Streams,
 
 /// The server's shared state.
 pub struct Core {
@@ -42,6 +43,8 @@ pub struct Core {
 }
 
 /// What the server cannot know by itself. A simulator has its own.
+    /// The way into running pods.
+    pub(crate) streams: Streams,
 pub trait World: Send + Sync {
     /// The time of day.
     fn now(&self) -> Timestamp;

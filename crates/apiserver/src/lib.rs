@@ -39,3 +39,4 @@ pub mod server;
 pub mod service;
 mod strategy;
 mod wire;
+pub mod streams;

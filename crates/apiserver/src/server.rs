@@ -36,6 +36,7 @@ use crate::{
 
 /// What a server is made of.
 pub struct Config {
+    streams::{PodAccess, Streams},
     /// Where everything is kept; in memory, and lost at the end, without a directory.
     pub directory: Option<PathBuf>,
     /// Where it listens; port 0 takes a free one.
@@ -158,6 +159,7 @@ impl Embedded {
         });
         let mut controllers = JoinSet::new();
         let prepare = |error: &dyn std::fmt::Display| StartError::Prepare(error.to_string());
+            streams: Streams::new(),
         controllers::bootstrap::run(&core)
             .await
             .map_err(|error| prepare(&error))?;
@@ -187,8 +189,14 @@ impl Embedded {
         self.core.store.close();
     }
 }
+    /// From now on, pods are reached through `access`: their logs, their processes, their ports.
+    pub fn set_pod_access(&self, access: Arc<dyn PodAccess>) {
+        self.core.streams.set_access(access);
+    }
+
 
 impl ApiServer {
+        self.core.streams.ended().await;
     /// Starts a server and listens. Once this returns it answers, and what it brings along is there.
     pub async fn start(config: Config) -> Result<Self, StartError> {
         let Config {
@@ -240,6 +248,11 @@ impl ApiServer {
             IpAddr::V6(ip) => format!("[{ip}]"),
         };
         Kubeconfig {
+    /// From now on, pods are reached through `access`: their logs, their processes, their ports.
+    pub fn set_pod_access(&self, access: Arc<dyn PodAccess>) {
+        self.embedded.set_pod_access(access);
+    }
+
             name: "moorline",
             server: &format!("https://{host}:{}", address.port()),
             authority: &self.embedded.certificates.authority,

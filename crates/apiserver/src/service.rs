@@ -19,13 +19,15 @@ use serde_json::json;
 use tower_service::Service;
 
 use crate::{
-    auth::{Action, User, issuer_discovery},
+    auth::{Action, ResourceAction, User, issuer_discovery},
     body::Body,
     core::Core,
     discovery, negotiate, openapi,
     path::{self, ResourcePath, Verb},
     query::Query,
+    resource::ResourceType,
     respond,
+    streams::{self, StreamCall},
     rest::{self, Call},
 };
 
@@ -54,14 +56,17 @@ impl ApiService {
     /// Answers one request.
     pub async fn answer<B>(&self, request: Request<B>) -> Response<Body>
     where
-        B: HttpBody<Data = Bytes> + Send,
+        B: HttpBody<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let (parts, body) = request.into_parts();
         let is_head = parts.method == Method::HEAD;
-        let result = match collect(body).await {
-            Ok(body) => self.dispatch(&parts, body).await,
-            Err(error) => Err(error),
+        let result = match path::parse(parts.uri.path()).filter(streams::leads_into_a_pod) {
+            Some(path) => self.stream(parts, &path).await,
+            None => match collect(body).await {
+                Ok(body) => self.dispatch(&parts, body).await,
+                Err(error) => Err(error),
+            },
         };
         let mut response = result.unwrap_or_else(|error| respond::error(&error));
         if is_head {
@@ -79,21 +84,27 @@ impl ApiService {
         }
     }
 
-    async fn resource(
-        &self,
-        parts: &Parts,
-        path: &ResourcePath,
-        query: &Query,
-        body: Bytes,
-    ) -> Result<Response<Body>, ApiError> {
-        let core = &self.core;
-        let Some(verb) = Verb::of(&parts.method, path, query.flag("watch")) else {
-            return Err(ApiError::method_not_allowed());
-        };
+    /// Answers a request that leads into a pod, whose body is none of the server's business.
+    async fn stream(&self, parts: Parts, path: &ResourcePath) -> Result<Response<Body>, ApiError> {
+        let query = Query::parse(parts.uri.query().unwrap_or_default());
+        let verb = Verb::of(&parts.method, path, false).ok_or_else(ApiError::method_not_allowed)?;
+        let action = Action::from(ResourceAction::of(verb, path));
+        self.core.authorizer.permit(&self.user, &action)?;
+        self.served(path, verb)?;
+        streams::answer(StreamCall {
+            core: &self.core,
+            user: &self.user,
+            path,
+            query: &query,
+            parts,
+        })
+        .await
+    }
+
+    /// The resource that a path is about, if it is served there and knows the verb.
+    fn served(&self, path: &ResourcePath, verb: Verb) -> Result<Arc<ResourceType>, ApiError> {
         let gvr = GroupVersionResource::new(path.group.as_str(), path.version.as_str(), path.resource.as_str());
-        core.authorizer
-            .permit(&self.user, &Action::of(&parts.method, &parts.uri))?;
-        let Some(resource) = core.registry.find(&gvr) else {
+        let Some(resource) = self.core.registry.find(&gvr) else {
             return Err(ApiError::path_not_found());
         };
         let fits = match path.subresource.as_str() {
@@ -112,6 +123,23 @@ impl ApiService {
                 verb.as_str(),
             ));
         }
+        Ok(resource)
+    }
+
+    async fn resource(
+        &self,
+        parts: &Parts,
+        path: &ResourcePath,
+        query: &Query,
+        body: Bytes,
+    ) -> Result<Response<Body>, ApiError> {
+        let core = &self.core;
+        let Some(verb) = Verb::of(&parts.method, path, query.flag("watch")) else {
+            return Err(ApiError::method_not_allowed());
+        };
+        core.authorizer
+            .permit(&self.user, &Action::of(&parts.method, &parts.uri))?;
+        let resource = self.served(path, verb)?;
         let answer = negotiate::answer(&parts.headers, matches!(verb, Verb::Get | Verb::List | Verb::Watch))?;
         let call = Call {
             core,

@@ -1,0 +1,138 @@
+//! Several byte streams over one connection, whatever the protocol that carries them.
+//!
+//! A reader takes the connection apart into [`Input`]s, a writer puts [`Output`]s together into it. Between them and
+//! those who use them are short queues: who does not read holds up whoever writes, and memory stays bounded.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use bytes::{Bytes, BytesMut};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
+    sync::mpsc,
+    time::{Instant, sleep_until},
+};
+
+/// The most bytes that travel in one piece.
+pub(super) const PIECE: usize = 32 << 10;
+
+/// Pieces that may wait in a queue.
+pub(super) const QUEUE: usize = 4;
+
+/// How long a connection may carry nothing, as with a kubelet.
+const IDLE: Duration = Duration::from_hours(4);
+
+/// Bytes that come from the client; it ends when the client has ended it.
+pub(super) type Input = mpsc::Receiver<Bytes>;
+
+/// Something for the client.
+#[derive(Debug)]
+pub(super) enum Outgoing {
+    /// Bytes of a stream.
+    Data(u32, Bytes),
+    /// A stream has come to its end.
+    End(u32),
+    /// A stream is broken off.
+    Reset(u32),
+}
+
+/// A stream to the client.
+#[derive(Clone, Debug)]
+pub(super) struct Output {
+    stream: u32,
+    queue: mpsc::Sender<Outgoing>,
+}
+
+/// The client is not there any more.
+#[derive(Debug)]
+pub(super) struct Gone;
+
+impl Output {
+    /// A stream of that number, over whatever reads the queue.
+    pub(super) fn new(stream: u32, queue: &mpsc::Sender<Outgoing>) -> Self {
+        Self {
+            stream,
+            queue: queue.clone(),
+        }
+    }
+
+    /// Sends bytes, as soon as there is room for them.
+    pub(super) async fn send(&self, bytes: Bytes) -> Result<(), Gone> {
+        let sent = self.queue.send(Outgoing::Data(self.stream, bytes)).await;
+        sent.map_err(|_| Gone)
+    }
+
+    /// Ends the stream.
+    pub(super) async fn end(self) {
+        let _ = self.queue.send(Outgoing::End(self.stream)).await;
+    }
+
+    /// Breaks the stream off.
+    pub(super) async fn reset(self) {
+        let _ = self.queue.send(Outgoing::Reset(self.stream)).await;
+    }
+
+    /// Sends all that a reader has to say. Stops when `enough` does, which is asked anew after every piece.
+    pub(super) async fn send_all<R, F>(&self, mut reader: R, enough: impl Fn() -> F) -> Result<(), Gone>
+    where
+        R: AsyncRead + Unpin,
+        F: Future<Output = ()>,
+    {
+        let mut buffer = BytesMut::with_capacity(PIECE);
+        loop {
+            buffer.reserve(PIECE);
+            let read = tokio::select! {
+                read = reader.read_buf(&mut buffer) => read,
+                () = enough() => return Ok(()),
+            };
+            // A terminal whose process has ended fails to be read; that is its end.
+            if read.unwrap_or_default() == 0 {
+                return Ok(());
+            }
+            self.send(buffer.split().freeze()).await?;
+        }
+    }
+}
+
+/// Writes all that comes from the client, and then ends. What comes after the writer has failed is dropped.
+pub(super) async fn write_all(mut input: Input, mut writer: impl AsyncWrite + Unpin) {
+    while let Some(bytes) = input.recv().await {
+        let written = async {
+            writer.write_all(&bytes).await?;
+            writer.flush().await
+        };
+        if written.await.is_err() {
+            return;
+        }
+    }
+    let _ = writer.shutdown().await;
+}
+
+/// When a connection last carried anything.
+#[derive(Clone, Debug)]
+pub(super) struct Pulse(Arc<Mutex<Instant>>);
+
+impl Pulse {
+    /// Beats now.
+    pub(super) fn new() -> Self {
+        Self(Arc::new(Mutex::new(Instant::now())))
+    }
+
+    /// Something was carried.
+    pub(super) fn beat(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    /// Waits until nothing has been carried for too long.
+    pub(super) async fn stopped(&self) {
+        loop {
+            let deadline = *self.0.lock().unwrap_or_else(PoisonError::into_inner) + IDLE;
+            if Instant::now() >= deadline {
+                return;
+            }
+            sleep_until(deadline).await;
+        }
+    }
+}
