@@ -123,19 +123,13 @@ impl Minimal<'_, '_> {
             return Ok(());
         }
         self.directory(path.parent().unwrap_or(Path::new("")), 0o755)?;
-        let mut header = tar::Header::new_gnu();
-        header.set_entry_type(tar::EntryType::Directory);
-        header.set_mode(mode);
-        header.set_size(0);
+        let mut header = header(tar::EntryType::Directory, mode, 0);
         self.archive.append_data(&mut header, path, io::empty())
     }
 
     fn file(&mut self, path: &Path, mode: u32, size: u64, content: &mut dyn io::Read) -> io::Result<()> {
         self.directory(path.parent().unwrap_or(Path::new("")), 0o755)?;
-        let mut header = tar::Header::new_gnu();
-        header.set_entry_type(tar::EntryType::Regular);
-        header.set_mode(mode);
-        header.set_size(size);
+        let mut header = header(tar::EntryType::Regular, mode, size);
         self.archive.append_data(&mut header, path, content)
     }
 
@@ -144,6 +138,17 @@ impl Minimal<'_, '_> {
         let size = file.metadata()?.len();
         self.file(to, 0o755, size, &mut file)
     }
+}
+
+fn header(kind: tar::EntryType, mode: u32, size: u64) -> tar::Header {
+    let mut header = tar::Header::new_gnu();
+    header.set_entry_type(kind);
+    header.set_mode(mode);
+    header.set_size(size);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(0);
+    header
 }
 
 #[cfg(test)]

@@ -139,6 +139,9 @@ fn append(archive: &mut tar::Builder<impl Write>, name: &str, size: u64, content
     let mut header = tar::Header::new_gnu();
     header.set_mode(0o644);
     header.set_size(size);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(0);
     header.set_entry_type(tar::EntryType::Regular);
     archive.append_data(&mut header, name, content)
 }

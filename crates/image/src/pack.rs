@@ -111,6 +111,9 @@ impl Packing<'_, '_> {
         let mut header = Header::new_gnu();
         header.set_entry_type(EntryType::Regular);
         header.set_mode(0o644);
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_mtime(0);
         header.set_size(0);
         self.archive
             .append_data(&mut header, relative.join(".wh..wh..opq"), io::empty())

@@ -395,7 +395,7 @@ fn client(reference: &Reference) -> Client {
         // A proxy of the environment would look for the registry on its own machine; naming one that is never used is how
         // this client is told to use none.
         config.http_proxy = Some("http://127.0.0.1:9".to_owned());
-        config.no_proxy = Some("*".to_owned());
+        config.no_proxy = Some("localhost,127.0.0.0/8".to_owned());
     }
     Client::new(config)
 }

@@ -367,7 +367,8 @@ impl Tree {
         let header = entry.header();
         if self.ownership == Ownership::Kept {
             let id = |id: u64| u32::try_from(id).ok().filter(|id| *id != u32::MAX);
-            let (uid, gid) = (id(header.uid()?), id(header.gid()?));
+            let uid = id(or_zero(&header.as_old().uid, || header.uid())?);
+            let gid = id(or_zero(&header.as_old().gid, || header.gid())?);
             let (Some(uid), Some(gid)) = (uid, gid) else {
                 return Err(invalid("its owner is no user or group that Linux can have"));
             };
@@ -376,7 +377,7 @@ impl Tree {
         }
         let beneath = through(parent).join(name);
         if kind != FileType::Symlink {
-            let mut mode = header.mode()? & 0o7777;
+            let mut mode = or_zero(&header.as_old().mode, || header.mode())? & 0o7777;
             if self.ownership == Ownership::Own {
                 // Without the right to override modes, a directory that its owner cannot enter could not be removed.
                 mode |= if kind == FileType::Directory { 0o700 } else { 0o400 };
@@ -384,7 +385,9 @@ impl Tree {
             rustix::fs::chmod(&beneath, Mode::from_raw_mode(mode))?;
         }
         let time = Timespec {
-            tv_sec: header.mtime()?.try_into().unwrap_or(0),
+            tv_sec: or_zero(&header.as_old().mtime, || header.mtime())?
+                .try_into()
+                .unwrap_or(0),
             tv_nsec: 0,
         };
         self.attributes(entry, &beneath)?;
@@ -436,6 +439,15 @@ impl Tree {
     }
 }
 
+/// A number that the header leaves blank is zero, as other readers have it.
+fn or_zero<T: Default>(field: &[u8], read: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    if field.iter().all(|byte| matches!(byte, 0 | b' ')) {
+        Ok(T::default())
+    } else {
+        read()
+    }
+}
+
 /// A path to an open directory, for the calls that take no descriptor beside their path.
 fn through(directory: BorrowedFd<'_>) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()))
@@ -455,3 +467,6 @@ fn kind_of(parent: BorrowedFd<'_>, name: &OsStr) -> io::Result<Found> {
         _ => Found::Other,
     })
 }
+
+#[cfg(test)]
+mod tests;
