@@ -159,6 +159,17 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
+    /// Another firewall of the machine drops our packets.
+    #[error("packets {way} do not pass: another firewall of this machine drops them; allow them there, as by `{rule}`")]
+    Blocked {
+        /// Which packets.
+        way: &'static str,
+        /// A command that allows them.
+        rule: String,
+        /// What came of the attempt.
+        #[source]
+        source: std::io::Error,
+    },
     /// A name that cannot be used.
     #[error("{what} {value:?} cannot be used: {rule}")]
     BadName {

@@ -27,7 +27,8 @@
 //! - The right to administer the network, a kernel with nftables and veth, and the program `nft`
 //!   (`apt-get install nftables`).
 //! - One process at a time has an instance open.
-//! - No other table of the machine drops forwarded packets by default, as Docker's does.
+//! - No other firewall of the machine drops our packets, as those of Docker and ufw do by default;
+//!   [`Network::verify`] tries, and says what to allow.
 //!
 //! Calls of [`Network`] block, for milliseconds; call them where blocking is fine. The name server ([`dns`]) is
 //! asynchronous.
@@ -46,6 +47,8 @@ mod ranges;
 mod record;
 mod services;
 mod state;
+mod upkeep;
+mod verify;
 mod wiring;
 
 pub use error::{Error, Result};

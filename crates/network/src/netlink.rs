@@ -9,8 +9,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use ipnet::Ipv4Net;
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkDeserializable,
-    NetlinkMessage, NetlinkPayload, NetlinkSerializable,
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST,
+    NetlinkDeserializable, NetlinkMessage, NetlinkPayload, NetlinkSerializable,
 };
 use netlink_packet_route::address::{AddressAttribute, AddressMessage, AddressScope};
 use netlink_packet_route::link::{InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
@@ -29,6 +29,9 @@ pub(crate) const ROUTE_ORIGIN: RouteProtocol = RouteProtocol::Other(109);
 
 /// Where the kernel keeps the routes to local addresses by itself.
 const LOCAL_TABLE: u8 = nix::libc::RT_TABLE_LOCAL;
+
+/// How often a list is asked for again because something changed meanwhile.
+const MOST_ATTEMPTS: u32 = 20;
 
 /// Replacing what is there, or making it.
 const REPLACE: u16 = NLM_F_CREATE | NLM_F_REPLACE;
@@ -107,7 +110,7 @@ impl Netlink {
                 LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer))),
             ]),
         ];
-        self.change(RouteNetlinkMessage::NewLink(link), NLM_F_CREATE | NLM_F_EXCL)
+        self.change(&RouteNetlinkMessage::NewLink(link), NLM_F_CREATE | NLM_F_EXCL)
             .map_err(failed(|| format!("make link {}", pair.name)))
     }
 
@@ -115,7 +118,7 @@ impl Netlink {
     pub(crate) fn link_index(&mut self, name: &str) -> Result<Option<u32>> {
         let mut message = LinkMessage::default();
         message.attributes.push(LinkAttribute::IfName(name.into()));
-        match self.ask(RouteNetlinkMessage::GetLink(message), 0) {
+        match self.ask(&RouteNetlinkMessage::GetLink(message), 0) {
             Ok(answers) => Ok(answers.into_iter().find_map(|answer| match answer {
                 RouteNetlinkMessage::NewLink(link) => Some(link.header.index),
                 _ => None,
@@ -128,7 +131,7 @@ impl Netlink {
     /// Every link's index and name.
     pub(crate) fn links(&mut self) -> Result<Vec<(u32, String)>> {
         let answers = self
-            .ask(RouteNetlinkMessage::GetLink(LinkMessage::default()), NLM_F_DUMP)
+            .ask(&RouteNetlinkMessage::GetLink(LinkMessage::default()), NLM_F_DUMP)
             .map_err(failed(|| "list links".into()))?;
         Ok(answers
             .into_iter()
@@ -150,7 +153,7 @@ impl Netlink {
         let mut message = LinkMessage::default();
         message.header.index = index;
         up(&mut message);
-        self.change(RouteNetlinkMessage::SetLink(message), 0)
+        self.change(&RouteNetlinkMessage::SetLink(message), 0)
             .map_err(failed(|| format!("bring link {index} up")))
     }
 
@@ -158,14 +161,14 @@ impl Netlink {
     pub(crate) fn delete_link(&mut self, name: &str) -> Result<()> {
         let mut message = LinkMessage::default();
         message.attributes.push(LinkAttribute::IfName(name.into()));
-        gone_is_fine(self.change(RouteNetlinkMessage::DelLink(message), 0))
+        gone_is_fine(self.change(&RouteNetlinkMessage::DelLink(message), 0))
             .map_err(failed(|| format!("remove link {name}")))
     }
 
     /// Puts an address on a link; one that is there is fine.
     pub(crate) fn add_address(&mut self, index: u32, address: Ipv4Addr) -> Result<()> {
         self.change(
-            RouteNetlinkMessage::NewAddress(address_message(index, address)),
+            &RouteNetlinkMessage::NewAddress(address_message(index, address)),
             REPLACE,
         )
         .map_err(failed(|| format!("add address {address} to link {index}")))
@@ -173,7 +176,7 @@ impl Netlink {
 
     /// Takes an address from a link; one that is gone is fine.
     pub(crate) fn delete_address(&mut self, index: u32, address: Ipv4Addr) -> Result<()> {
-        gone_is_fine(self.change(RouteNetlinkMessage::DelAddress(address_message(index, address)), 0))
+        gone_is_fine(self.change(&RouteNetlinkMessage::DelAddress(address_message(index, address)), 0))
             .map_err(failed(|| format!("remove address {address} from link {index}")))
     }
 
@@ -182,20 +185,20 @@ impl Netlink {
         let mut message = AddressMessage::default();
         message.header.family = AddressFamily::Inet;
         let answers = self
-            .ask(RouteNetlinkMessage::GetAddress(message), NLM_F_DUMP)
+            .ask(&RouteNetlinkMessage::GetAddress(message), NLM_F_DUMP)
             .map_err(failed(|| "list addresses".into()))?;
         Ok(answers.into_iter().filter_map(read_address).collect())
     }
 
     /// Makes a route, or replaces the one with the same destination and metric.
     pub(crate) fn set_route(&mut self, route: &Route) -> Result<()> {
-        self.change(RouteNetlinkMessage::NewRoute(route_message(route)), REPLACE)
+        self.change(&RouteNetlinkMessage::NewRoute(route_message(route)), REPLACE)
             .map_err(failed(|| format!("route {}", route.to)))
     }
 
     /// Removes a route; one that is gone is fine.
     pub(crate) fn delete_route(&mut self, route: &Route) -> Result<()> {
-        gone_is_fine(self.change(RouteNetlinkMessage::DelRoute(route_message(route)), 0))
+        gone_is_fine(self.change(&RouteNetlinkMessage::DelRoute(route_message(route)), 0))
             .map_err(failed(|| format!("remove the route to {}", route.to)))
     }
 
@@ -204,7 +207,7 @@ impl Netlink {
         let mut message = RouteMessage::default();
         message.header.address_family = AddressFamily::Inet;
         let answers = self
-            .ask(RouteNetlinkMessage::GetRoute(message), NLM_F_DUMP)
+            .ask(&RouteNetlinkMessage::GetRoute(message), NLM_F_DUMP)
             .map_err(failed(|| "list routes".into()))?;
         Ok(answers.into_iter().filter_map(read_route).collect())
     }
@@ -220,17 +223,23 @@ impl Netlink {
             NeighbourAttribute::Destination(NeighbourAddress::Inet(address)),
             NeighbourAttribute::LinkLayerAddress(hardware.to_vec()),
         ];
-        self.change(RouteNetlinkMessage::NewNeighbour(message), REPLACE)
+        self.change(&RouteNetlinkMessage::NewNeighbour(message), REPLACE)
             .map_err(failed(|| format!("make {address} a neighbour on link {index}")))
     }
 
-    fn change(&mut self, message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
+    fn change(&mut self, message: &RouteNetlinkMessage, flags: u16) -> io::Result<()> {
         self.ask(message, flags | NLM_F_ACK).map(drop)
     }
 
-    fn ask(&mut self, message: RouteNetlinkMessage, flags: u16) -> io::Result<Vec<RouteNetlinkMessage>> {
-        self.sequence = self.sequence.wrapping_add(1);
-        exchange(&self.socket, self.sequence, message, flags)
+    fn ask(&mut self, message: &RouteNetlinkMessage, flags: u16) -> io::Result<Vec<RouteNetlinkMessage>> {
+        let mut attempts = 0;
+        loop {
+            self.sequence = self.sequence.wrapping_add(1);
+            match exchange(&self.socket, self.sequence, message.clone(), flags) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted && attempts < MOST_ATTEMPTS => attempts += 1,
+                other => return other,
+            }
+        }
     }
 }
 
@@ -242,7 +251,8 @@ pub(crate) fn connected(protocol: isize) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Sends one request and gathers its answers up to the last.
+/// Sends one request and gathers its answers up to the last. A list during which something changed is refused as
+/// interrupted: it may lack what was there all the time.
 pub(crate) fn exchange<M>(socket: &Socket, sequence: u32, message: M, flags: u16) -> io::Result<Vec<M>>
 where
     M: NetlinkSerializable + NetlinkDeserializable,
@@ -259,6 +269,7 @@ where
     let many = flags & NLM_F_DUMP == NLM_F_DUMP;
     let acknowledged = flags & NLM_F_ACK != 0;
     let mut answers = Vec::new();
+    let mut interrupted = false;
     loop {
         let (received, _) = socket.recv_from_full()?;
         let mut rest = received.as_slice();
@@ -270,10 +281,13 @@ where
             if answer.header.sequence_number != sequence {
                 continue;
             }
+            interrupted |= many && answer.header.flags & NLM_F_DUMP_INTR != 0;
             match answer.payload {
-                NetlinkPayload::Done(_) => return Ok(answers),
                 NetlinkPayload::Error(error) if error.code.is_some() => return Err(error.to_io()),
-                NetlinkPayload::Error(_) => return Ok(answers),
+                NetlinkPayload::Done(_) | NetlinkPayload::Error(_) if interrupted => {
+                    return Err(io::ErrorKind::Interrupted.into());
+                }
+                NetlinkPayload::Done(_) | NetlinkPayload::Error(_) => return Ok(answers),
                 NetlinkPayload::InnerMessage(inner) => {
                     answers.push(inner);
                     if !many && !acknowledged {

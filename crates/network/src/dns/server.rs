@@ -20,6 +20,8 @@ use tokio::net::{TcpListener, UdpSocket};
 use super::table::{Found, Names};
 use crate::{Error, Ranges, Result};
 
+/// How long upstream may take for an answer: less than the five seconds after which the C library gives up on us.
+const UPSTREAM_PATIENCE: Duration = Duration::from_secs(3);
 /// How long a connection may be idle.
 const IDLE: Duration = Duration::from_secs(10);
 /// How many answers wait for a slow reader of a connection.
@@ -35,17 +37,17 @@ pub struct DnsConfig {
     /// Who is answered; others are refused.
     pub allowed: Vec<IpNet>,
     /// Who is asked for names that are not ours. Without anybody there are no such names.
-    pub upstream: Vec<IpAddr>,
+    pub upstream: Vec<SocketAddr>,
 }
 
 impl DnsConfig {
     /// What an instance with these ranges needs: its own address, its pods and this machine.
-    pub fn of(ranges: &Ranges, upstream: Vec<IpAddr>) -> Self {
+    pub fn of(ranges: &Ranges, upstream: &[IpAddr]) -> Self {
         let loopback = IpNet::V4(ipnet::Ipv4Net::new_assert(std::net::Ipv4Addr::new(127, 0, 0, 0), 8));
         Self {
             address: SocketAddr::new(ranges.dns_address().into(), 53),
             allowed: vec![ranges.pods().into(), ranges.services().into(), loopback],
-            upstream,
+            upstream: upstream.iter().map(|server| SocketAddr::new(*server, 53)).collect(),
         }
     }
 }
@@ -93,18 +95,22 @@ impl DnsServer {
     }
 }
 
-fn upstream(servers: &[IpAddr]) -> Result<Option<TokioResolver>, NetError> {
+fn upstream(servers: &[SocketAddr]) -> Result<Option<TokioResolver>, NetError> {
     if servers.is_empty() {
         return Ok(None);
     }
-    let servers = servers
-        .iter()
-        .map(|server| NameServerConfig::udp_and_tcp(*server))
-        .collect();
+    let with_port = |server: &SocketAddr| {
+        let mut config = NameServerConfig::udp_and_tcp(server.ip());
+        for connection in &mut config.connections {
+            connection.port = server.port();
+        }
+        config
+    };
+    let servers = servers.iter().map(with_port).collect();
     let config = ResolverConfig::from_parts(None, Vec::new(), servers);
     let mut builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
     let options = builder.options_mut();
-    options.timeout = Duration::from_secs(2);
+    options.timeout = Duration::from_secs(1);
     options.attempts = 1;
     options.use_hosts_file = ResolveHosts::Never;
     options.preserve_intermediates = true;
@@ -173,7 +179,8 @@ impl Handler {
         let Some(upstream) = &self.upstream else {
             return Answer::empty(ResponseCode::NXDomain);
         };
-        match upstream.lookup(asked.clone(), kind).await {
+        let asking = tokio::time::timeout(UPSTREAM_PATIENCE, upstream.lookup(asked.clone(), kind));
+        match asking.await.unwrap_or(Err(NetError::Timeout)) {
             Ok(lookup) => Answer {
                 records: lookup.answers().to_vec(),
                 ..Answer::empty(ResponseCode::NoError)

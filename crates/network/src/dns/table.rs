@@ -288,3 +288,6 @@ fn with_ancestors<'a>(name: &'a str, domain: &'a str) -> impl Iterator<Item = &'
         (under_domain && above.len() > domain.len()).then_some(above)
     })
 }
+
+#[cfg(test)]
+mod tests;

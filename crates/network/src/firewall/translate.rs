@@ -157,7 +157,7 @@ impl Dealer<'_> {
         let name = format!("{}_{suffix}", self.stem);
         let rules = match self.service.affinity {
             Affinity::None => vec![self.to_any(endpoints)],
-            Affinity::ClientAddress { timeout } => self.to_the_same(endpoints, timeout.as_secs().max(1)),
+            Affinity::ClientAddress { timeout } => self.back_to_the_same(endpoints, timeout.as_secs().max(1)),
         };
         self.rules.chain(&name, rules);
         name
@@ -177,7 +177,7 @@ impl Dealer<'_> {
         format!("meta l4proto {protocol} dnat ip to numgen random mod {count} map {{ {choices} }}")
     }
 
-    fn to_the_same(&mut self, endpoints: &[Endpoint], timeout: u64) -> Vec<String> {
+    fn back_to_the_same(&mut self, endpoints: &[Endpoint], timeout: u64) -> Vec<String> {
         let mut rules = Vec::new();
         let mut choices = Vec::new();
         for (number, endpoint) in endpoints.iter().enumerate() {

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 
 use moorline_network::{Attachment, Error, HostPort, Outside, Protocol};
 
-use crate::harness::{Instance, ask_from_machine, attachment, machine_reaches, output, pod, say_over_tcp};
+use crate::harness::{Instance, ask_from_machine, attachment, machine_reaches, node, output, pod, say_over_tcp};
 
 #[test]
 fn pods_reach_each_other_under_their_own_addresses() {
@@ -277,4 +277,55 @@ fn settings_reach_the_pod_and_those_of_the_machine_are_refused() {
         .inside(&pod("a"), || TcpListener::bind((Ipv4Addr::UNSPECIFIED, 80)))
         .unwrap()
         .unwrap();
+}
+
+#[test]
+fn a_firewall_that_drops_our_packets_is_told_with_what_to_allow() {
+    let Some(instance) = Instance::new() else { return };
+    instance.verify(&node("n1")).unwrap();
+    assert!(instance.pods().is_empty());
+    let prefix = instance.link_prefix();
+    // As Docker and ufw do, but for nobody else's packets.
+    let foreign = Foreign::table(&format!("foreign_{prefix}"));
+    for (hook, chain) in [("forward", "FORWARD"), ("input", "INPUT")] {
+        foreign.drop_at(hook, &prefix);
+        let blocked = instance.verify(&node("n1")).unwrap_err();
+        let rule = format!("iptables -I {chain} -i {prefix}+ -j ACCEPT");
+        assert!(blocked.to_string().contains(&rule), "{blocked}");
+        foreign.flush();
+    }
+    assert!(instance.pods().is_empty());
+    instance.verify(&node("n1")).unwrap();
+}
+
+/// A table that is not ours, removed at the end.
+struct Foreign(String);
+
+impl Foreign {
+    fn table(name: &str) -> Self {
+        output("nft", &["add", "table", "inet", name]);
+        Self(name.into())
+    }
+
+    fn drop_at(&self, hook: &str, prefix: &str) {
+        let chain = format!(
+            "add chain inet {} {hook} {{ type filter hook {hook} priority 0; }}",
+            self.0
+        );
+        output("nft", &[&chain]);
+        output(
+            "nft",
+            &[&format!("add rule inet {} {hook} iifname \"{prefix}*\" drop", self.0)],
+        );
+    }
+
+    fn flush(&self) {
+        output("nft", &["flush", "table", "inet", &self.0]);
+    }
+}
+
+impl Drop for Foreign {
+    fn drop(&mut self) {
+        output("nft", &["delete", "table", "inet", &self.0]);
+    }
 }

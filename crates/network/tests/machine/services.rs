@@ -184,7 +184,7 @@ fn with_affinity_a_client_comes_back_to_its_endpoint_and_without_it_does_not() {
     instance.pod("client", "n2");
     let mut service = ServiceRules::new("default/web", address, vec![tcp_port(80, endpoints)]);
     service.affinity = Affinity::ClientAddress {
-        timeout: Duration::from_secs(10800),
+        timeout: Duration::from_hours(3),
     };
     instance.set_services(vec![service.clone()]).unwrap();
     let sticky = count((0..30).map(|_| instance.ask_from("client", (address, 80)).unwrap()));
