@@ -42,12 +42,12 @@ pub struct DnsConfig {
 
 impl DnsConfig {
     /// What an instance with these ranges needs: its own address, its pods and this machine.
-    pub fn of(ranges: &Ranges, upstream: &[IpAddr]) -> Self {
+    pub fn of(ranges: &Ranges, upstream: impl IntoIterator<Item = IpAddr>) -> Self {
         let loopback = IpNet::V4(ipnet::Ipv4Net::new_assert(std::net::Ipv4Addr::new(127, 0, 0, 0), 8));
         Self {
             address: SocketAddr::new(ranges.dns_address().into(), 53),
             allowed: vec![ranges.pods().into(), ranges.services().into(), loopback],
-            upstream: upstream.iter().map(|server| SocketAddr::new(*server, 53)).collect(),
+            upstream: upstream.into_iter().map(|server| SocketAddr::new(server, 53)).collect(),
         }
     }
 }

@@ -75,7 +75,7 @@ async fn pods_and_the_machine_are_answered_by_udp_and_tcp_and_a_node_that_is_cut
     let address = instance.pod("a", "n1").address;
     let names = names(&instance.ranges());
     names.set_service(&headless([address]));
-    let server = DnsServer::start(DnsConfig::of(&instance.ranges(), &[]), names.clone())
+    let server = DnsServer::start(DnsConfig::of(&instance.ranges(), []), names.clone())
         .await
         .unwrap();
     let at = server.address();
