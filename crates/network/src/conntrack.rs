@@ -6,6 +6,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 
+use ipnet::Ipv4Net;
 use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP};
 use netlink_packet_netfilter::conntrack::{ConntrackAttribute, ConntrackMessage, IPTuple, ProtoTuple, Protocol, Tuple};
 use netlink_packet_netfilter::{NetfilterHeader, NetfilterMessage, NetfilterMessageInner, NetfilterProtoFamily};
@@ -15,13 +16,14 @@ use netlink_sys::protocols::NETLINK_NETFILTER;
 use crate::firewall::UdpTargets;
 use crate::netlink::{connected, exchange};
 
-/// Forgets the flows that lead elsewhere than `targets` says. How many there were.
-pub(crate) fn forget_stale(targets: &UdpTargets) -> io::Result<usize> {
+/// Forgets the flows that lead elsewhere than `targets` says. Node ports are told from the ports of others by where they
+/// lead: to `pods`. How many there were.
+pub(crate) fn forget_stale(targets: &UdpTargets, pods: Ipv4Net) -> io::Result<usize> {
     let socket = connected(NETLINK_NETFILTER)?;
     let all = exchange(&socket, 1, message(ConntrackMessage::Get(Vec::new())), NLM_F_DUMP)?;
     let mut forgotten = 0;
     for (number, flow) in all.into_iter().filter_map(Flow::read).enumerate() {
-        if flow.is_stale(targets) && forget(&socket, flow, u32::try_from(number + 2).unwrap_or(u32::MAX))? {
+        if flow.is_stale(targets, pods) && forget(&socket, flow, u32::try_from(number + 2).unwrap_or(u32::MAX))? {
             forgotten += 1;
         }
     }
@@ -58,11 +60,14 @@ impl Flow {
         })
     }
 
-    fn is_stale(&self, targets: &UdpTargets) -> bool {
-        let wanted = targets
-            .by_address
-            .get(&self.sent_to)
-            .or_else(|| targets.by_node_port.get(&self.sent_to.1));
+    fn is_stale(&self, targets: &UdpTargets, pods: Ipv4Net) -> bool {
+        let by_node_port = || {
+            targets
+                .by_node_port
+                .get(&self.sent_to.1)
+                .filter(|_| pods.contains(&self.answered_by.0))
+        };
+        let wanted = targets.by_address.get(&self.sent_to).or_else(by_node_port);
         wanted.is_some_and(|wanted| !wanted.contains(&self.answered_by))
     }
 }

@@ -38,6 +38,9 @@ pub enum Error {
         #[source]
         source: serde_json::Error,
     },
+    /// The process may not administer the network.
+    #[error("a network for pods needs the rights of root: run it as root, or in a user namespace of its own")]
+    NotPermitted,
     /// Another process has the instance open.
     #[error("the network in {} is in use by another process", .0.display())]
     InUse(PathBuf),

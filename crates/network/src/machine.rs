@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::on_file;
 use crate::names::Tag;
-use crate::netlink::{Netlink, ROUTE_ORIGIN};
-use crate::wiring::{LOOPBACK, host_net, setting_path};
+use crate::netlink::{LOOPBACK, Netlink, ROUTE_ORIGIN};
+use crate::wiring::{host_net, setting_path};
 use crate::{InstanceName, Ranges, Result, files, record};
 
 const SHARED: &str = "/run/moorline-network";

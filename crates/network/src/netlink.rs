@@ -33,6 +33,9 @@ const LOCAL_TABLE: u8 = nix::libc::RT_TABLE_LOCAL;
 /// How often a list is asked for again because something changed meanwhile.
 const MOST_ATTEMPTS: u32 = 20;
 
+/// Index of the loopback link, the same in every namespace.
+pub(crate) const LOOPBACK: u32 = 1;
+
 /// Replacing what is there, or making it.
 const REPLACE: u16 = NLM_F_CREATE | NLM_F_REPLACE;
 
@@ -324,7 +327,12 @@ fn address_message(index: u32, address: Ipv4Addr) -> AddressMessage {
     let mut message = AddressMessage::default();
     message.header.family = AddressFamily::Inet;
     message.header.prefix_len = 32;
-    message.header.scope = AddressScope::Universe;
+    // Those on the loopback link are for who names them: the machine's own connections elsewhere never take them.
+    message.header.scope = if index == LOOPBACK {
+        AddressScope::Host
+    } else {
+        AddressScope::Universe
+    };
     message.header.index = index;
     message.attributes = vec![
         AddressAttribute::Local(address.into()),

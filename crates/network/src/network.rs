@@ -9,11 +9,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::firewall::{self, Layout, OpenHostPort, Ruleset, UdpTargets, nft};
-use crate::netlink::Netlink;
+use crate::netlink::{LOOPBACK, Netlink};
 use crate::record::{Directory, Lock, PodRecord, Progress};
 use crate::state::{Begin, State};
 use crate::upkeep::{claim, machine_addresses, remove_all, remove_from_machine, take_over};
-use crate::wiring::{self, LOOPBACK, POD_LINK};
+use crate::wiring::{self, POD_LINK};
 use crate::{
     Error, InstanceName, NodeName, NodeNetwork, PodId, Protocol, Ranges, Result, ServiceRules, conntrack, namespace,
 };
@@ -112,6 +112,9 @@ impl Network {
     /// Opens an instance: chooses its ranges the first time, takes over the pods that are whole, cleans up after what was
     /// interrupted.
     pub fn open(config: Config) -> Result<Self> {
+        if !nix::unistd::geteuid().is_root() {
+            return Err(Error::NotPermitted);
+        }
         let directory = Directory::open(&config.directory)?;
         let lock = directory.lock()?;
         let mut netlink = Netlink::open()?;
@@ -417,7 +420,7 @@ impl Network {
         };
         nft::run(&table, &script)?;
         rules.applied = Some(wanted);
-        rules.forget_stale_flows(udp);
+        rules.forget_stale_flows(udp, self.ranges);
         Ok(())
     }
 
@@ -431,13 +434,13 @@ impl Network {
 }
 
 impl Rules {
-    fn forget_stale_flows(&mut self, udp: UdpTargets) {
+    fn forget_stale_flows(&mut self, udp: UdpTargets, ranges: Ranges) {
         if udp == self.udp {
             return;
         }
         let before = std::mem::replace(&mut self.udp, udp);
         let stale = self.udp.without_former(&before);
-        match conntrack::forget_stale(&stale) {
+        match conntrack::forget_stale(&stale, ranges.pods()) {
             Ok(0) => {}
             Ok(count) => tracing::debug!(count, "forgot flows of UDP that lead nowhere"),
             // New flows go the right way; old ones end when they pause.

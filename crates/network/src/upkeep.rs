@@ -5,11 +5,11 @@ use std::net::Ipv4Addr;
 
 use crate::firewall::nft;
 use crate::machine::{self, Turn};
-use crate::netlink::{Netlink, ROUTE_ORIGIN, Route, Way};
+use crate::netlink::{LOOPBACK, Netlink, ROUTE_ORIGIN, Route, Way};
 use crate::ranges::{self, POOLS, overlap};
 use crate::record::{Directory, InstanceRecord, Progress};
 use crate::state::State;
-use crate::wiring::{self, LOOPBACK};
+use crate::wiring;
 use crate::{Config, Error, InstanceName, Outside, Ranges, Result, namespace};
 
 /// The ranges of the instance, chosen or remembered, with the routes that keep their packets on the machine.

@@ -19,7 +19,7 @@ use ipnet::Ipv4Net;
 
 use crate::error::on_file;
 use crate::names::Tag;
-use crate::netlink::{HardwareAddress, Netlink, ROUTE_ORIGIN, Route, VethPair, Way};
+use crate::netlink::{HardwareAddress, LOOPBACK, Netlink, ROUTE_ORIGIN, Route, VethPair, Way};
 use crate::record::PodRecord;
 use crate::{Error, Result, namespace};
 
@@ -31,9 +31,6 @@ const GATEWAY: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
 
 /// The machine's end of every wire. Locally administered; the same everywhere, for no two of them meet.
 const MACHINE_HARDWARE: HardwareAddress = [0x02, 0x6d, 0x6c, 0x00, 0x00, 0x01];
-
-/// Index of the loopback link, the same in every namespace.
-pub(crate) const LOOPBACK: u32 = 1;
 
 /// The name of the machine's end of a wire: unique in the instance, because addresses are.
 pub(crate) fn link_name(tag: Tag, address: Ipv4Addr) -> String {

@@ -6,6 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::Ipv4Addr;
 
+use ipnet::Ipv4Net;
+
 use super::ruleset::{Ruleset, Set};
 use super::{Layout, OpenHostPort, address_key, port_key};
 use crate::names::fnv1a;
@@ -38,11 +40,16 @@ impl Translation {
         let mut services: Vec<&ServiceRules> = layout.services.iter().collect();
         services.sort_by(|a, b| a.name.cmp(&b.name));
         for service in services {
-            for port in &service.ports {
+            // Port zero is nobody's, and one rule that nft refuses would hold all the others up.
+            for port in service.ports.iter().filter(|port| port.port != 0) {
                 translation.add_port(layout, service, port, rules);
             }
         }
-        for open in &layout.host_ports {
+        for open in layout
+            .host_ports
+            .iter()
+            .filter(|open| open.port.port != 0 && open.port.pod_port != 0)
+        {
             translation.add_host_port(open, rules);
         }
         translation
@@ -50,6 +57,7 @@ impl Translation {
 
     fn add_port(&mut self, layout: &Layout<'_>, service: &ServiceRules, port: &ServicePort, rules: &mut Ruleset) {
         let mut endpoints = port.endpoints.clone();
+        endpoints.retain(|endpoint| endpoint.port != 0);
         endpoints.sort();
         endpoints.dedup_by_key(|endpoint| (endpoint.address, endpoint.port));
         if port.protocol == Protocol::Udp {
@@ -226,7 +234,9 @@ impl Dealer<'_> {
         if self.service.allowed_sources.is_empty() {
             return all.to_owned();
         }
-        let sources: Vec<String> = self.service.allowed_sources.iter().map(ToString::to_string).collect();
+        // Joined, because nft takes no ranges that overlap.
+        let sources = self.service.allowed_sources.iter().map(Ipv4Net::trunc).collect();
+        let sources: Vec<String> = Ipv4Net::aggregate(&sources).iter().map(ToString::to_string).collect();
         let name = format!("{}_allowed", self.stem);
         let rules = vec![
             format!("ip saddr {{ {} }} goto {all}", sources.join(", ")),

@@ -1,6 +1,9 @@
 //! Beginning, going on after a crash, ending.
 
 use std::fs;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use moorline_network::{Config, Error, InstanceName, Network, Outside, Ranges, ServiceRules};
 
@@ -93,6 +96,92 @@ fn whatever_a_crash_left_is_cleaned_or_completed() {
     let links = output("ip", &["-o", "link"]);
     for gone in [no_link, no_namespace, half] {
         assert!(!links.contains(&gone.host_interface), "{links}");
+    }
+}
+
+/// What the process that is to be killed is told: the instance and its directory.
+const VICTIM: &str = "MOORLINE_TEST_VICTIM";
+
+#[test]
+fn a_process_that_is_killed_at_any_moment_leaves_nothing_that_the_next_one_does_not_clean() {
+    let Some(mut instance) = Instance::new() else { return };
+    let mut random = fastrand::Rng::with_seed(5);
+    for round in 0..12 {
+        instance.close();
+        let mut victim = Command::new(std::env::current_exe().unwrap())
+            .args([
+                "--exact",
+                "lifecycle::attaches_and_detaches_until_it_is_killed",
+                "--ignored",
+            ])
+            .env(
+                VICTIM,
+                format!("{} {}", instance.config.instance, instance.config.directory.display()),
+            )
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let busy = instance.config.directory.join("pods/busy-3.json");
+        while !busy.exists() {
+            assert!(victim.try_wait().unwrap().is_none(), "it ended by itself");
+            thread::sleep(Duration::from_millis(1));
+        }
+        thread::sleep(Duration::from_micros(random.u64(0..60_000)));
+        victim.kill().unwrap();
+        victim.wait().unwrap();
+
+        instance.reopen();
+        let pods = instance.pods();
+        for pod in &pods {
+            let network = (*instance).pod(pod).unwrap();
+            assert!(
+                instance
+                    .inside(pod, || std::net::TcpListener::bind((network.address, 80)).is_ok())
+                    .unwrap()
+            );
+        }
+        let prefix = instance.link_prefix();
+        let links = output("ip", &["-o", "link"])
+            .lines()
+            .filter(|line| line.contains(&prefix))
+            .count();
+        let namespaces = fs::read_dir(instance.config.directory.join("netns")).unwrap().count();
+        let mounts = mounts_below(instance.directory()).len();
+        assert_eq!(
+            (links, namespaces, mounts),
+            (pods.len(), pods.len(), pods.len()),
+            "round {round}"
+        );
+        for pod in pods {
+            instance.detach(&pod).unwrap();
+        }
+    }
+}
+
+#[test]
+#[ignore = "only the victim of another test, which starts it"]
+fn attaches_and_detaches_until_it_is_killed() {
+    let told = std::env::var(VICTIM).expect("only another test starts this one");
+    let (name, directory) = told.split_once(' ').unwrap();
+    let config = Config {
+        instance: InstanceName::new(name).unwrap(),
+        directory: directory.into(),
+        ranges: None,
+        outside: Outside::Closed,
+    };
+    let network = Network::open(config).unwrap();
+    for number in 0_u64.. {
+        network
+            .attach(&pod(&format!("busy-{number}")), &attachment("n1"))
+            .unwrap();
+        if number % 2 == 1 {
+            network.detach(&pod(&format!("busy-{}", number - 1))).unwrap();
+        }
+        if number > 20 {
+            network
+                .detach(&pod(&format!("busy-{}", number - 16 + number % 2)))
+                .unwrap();
+        }
     }
 }
 

@@ -79,3 +79,30 @@ fn a_thousand_services_are_set_and_one_of_them_is_changed_in_a_moment() {
         "{all:?} {one:?}"
     );
 }
+
+#[test]
+fn fifty_pods_at_once_do_not_stand_in_each_others_way() {
+    let Some(instance) = Instance::new() else { return };
+    let begin = Instant::now();
+    std::thread::scope(|scope| {
+        for number in 0..50 {
+            let instance = &instance;
+            scope.spawn(move || instance.attach(&pod(&format!("p{number}")), &attachment("n1")).unwrap());
+        }
+    });
+    let attached = begin.elapsed();
+    assert_eq!(instance.pods().len(), 50);
+    let begin = Instant::now();
+    std::thread::scope(|scope| {
+        for number in 0..50 {
+            let instance = &instance;
+            scope.spawn(move || instance.detach(&pod(&format!("p{number}"))).unwrap());
+        }
+    });
+    eprintln!(
+        "50 pods at once: attached in {attached:?}, detached in {:?}",
+        begin.elapsed()
+    );
+    assert!(instance.pods().is_empty());
+    assert!(attached < Duration::from_secs(5), "{attached:?}");
+}

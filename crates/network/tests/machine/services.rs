@@ -327,7 +327,8 @@ fn an_external_address_leads_to_the_service_for_those_who_may() {
     );
     assert!(ask_from_machine((external, 80)).unwrap().starts_with("a hears"));
 
-    service.allowed_sources = vec![format!("{}/32", client.address).parse().unwrap()];
+    // Twice, as users write ranges that overlap.
+    service.allowed_sources = vec![format!("{}/32", client.address).parse().unwrap(); 2];
     instance.set_services(vec![service.clone()]).unwrap();
     assert!(
         instance
@@ -392,4 +393,42 @@ fn two_services_that_want_one_address_do_not_stop_the_others() {
     for _ in 0..10 {
         assert!(ask_from_machine((address, 80)).unwrap().starts_with("a hears"));
     }
+}
+
+#[test]
+fn a_service_that_makes_no_sense_does_not_hold_the_others_up() {
+    let Some(instance) = Instance::new() else { return };
+    let good = instance.server("a", "n1");
+    let nowhere = Endpoint {
+        port: 0,
+        ..good.clone()
+    };
+    let mut odd = ServiceRules::new(
+        format!("{}/{} \"; drop", "n".repeat(63), "s".repeat(63)),
+        instance.service_address(1),
+        vec![
+            tcp_port(0, vec![good.clone()]),
+            tcp_port(80, vec![nowhere.clone()]),
+            tcp_port(81, vec![nowhere, good.clone()]),
+        ],
+    );
+    odd.affinity = Affinity::ClientAddress {
+        timeout: Duration::ZERO,
+    };
+    odd.allowed_sources = vec!["10.1.2.3/8".parse().unwrap(), "10.1.0.0/16".parse().unwrap()];
+    odd.external_addresses = vec![Ipv4Addr::new(198, 51, 100, 9)];
+    let web = ServiceRules::new("x/web", instance.service_address(2), vec![tcp_port(80, vec![good])]);
+    instance.set_services(vec![odd, web]).unwrap();
+    assert!(
+        ask_from_machine((instance.service_address(2), 80))
+            .unwrap()
+            .starts_with("a hears")
+    );
+    assert!(
+        ask_from_machine((instance.service_address(1), 81))
+            .unwrap()
+            .starts_with("a hears")
+    );
+    let refused = ask_from_machine((instance.service_address(1), 80)).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
 }
