@@ -16,9 +16,10 @@ use crate::{
     builtin::{self, service_addresses::ServiceAddresses},
     custom,
     openapi::OpenApi,
+    quota::Ledger,
     resource::{Registry, ResourceType},
-};
     streams::Streams,
+};
 
 /// The server's shared state.
 pub struct Core {
@@ -38,13 +39,15 @@ pub struct Core {
     pub(crate) addresses: ServiceAddresses,
     /// Who has a say in writes.
     pub(crate) admission: Admission,
+    /// What counts for quotas and is not stored yet.
+    pub(crate) quotas: Ledger,
     /// What clients are told about kinds, as far as they have asked.
     pub(crate) openapi: Arc<OpenApi>,
+    /// The way into running pods.
+    pub(crate) streams: Streams,
 }
 
 /// What the server cannot know by itself. A simulator has its own.
-    /// The way into running pods.
-    pub(crate) streams: Streams,
 pub trait World: Send + Sync {
     /// The time of day.
     fn now(&self) -> Timestamp;

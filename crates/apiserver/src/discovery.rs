@@ -158,7 +158,7 @@ fn api_resource(resource: &ResourceType) -> Value {
         "singularName": &*resource.singular,
         "namespaced": resource.namespaced,
         "kind": &*resource.gvk.kind,
-        "verbs": verbs(&resource.verbs),
+        "verbs": verbs_of(resource),
     });
     add_names(&mut described, resource);
     let own = GroupVersion::new(resource.gvr.group.clone(), resource.gvr.version.clone());
@@ -177,6 +177,14 @@ fn add_names(described: &mut Value, resource: &ResourceType) {
     if !resource.categories.is_empty() {
         described["categories"] = texts(&resource.categories).into();
     }
+}
+
+/// What can be done with objects of a resource. Those of a kind that goes can only go.
+fn verbs_of(resource: &ResourceType) -> Vec<&'static str> {
+    let closing = resource.strategy.creation_refused().is_some();
+    let mut names = verbs(&resource.verbs);
+    names.retain(|name| !closing || !matches!(*name, "create" | "patch" | "update"));
+    names
 }
 
 fn verbs(verbs: &[Verb]) -> Vec<&'static str> {
@@ -270,7 +278,7 @@ fn aggregated_resource(resource: &ResourceType, version: &GroupVersion) -> Value
         "responseKind": response_kind(&resource.gvk),
         "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
         "singularResource": &*resource.singular,
-        "verbs": verbs(&resource.verbs),
+        "verbs": verbs_of(resource),
     });
     add_names(&mut described, resource);
     let subresources: Vec<Value> = resource

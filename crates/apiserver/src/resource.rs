@@ -7,6 +7,7 @@ use std::{
 
 use arc_swap::ArcSwap;
 use moorline_machinery::{
+    decode::StrictProblem,
     gvk::{GroupKind, GroupResource, GroupVersion, GroupVersionKind, GroupVersionResource},
     schema::Schema,
     status::ApiError,
@@ -114,6 +115,13 @@ impl ResourceType {
         let unknown = self.schema.get().prune(object);
         self.strategy.conform(object).map_err(ApiError::bad_request)?;
         Ok(unknown)
+    }
+
+    /// The same, with the fields as those who want to hear of them are told: those of the metadata first.
+    pub(crate) fn unknown_fields(&self, object: &mut Value) -> Result<Vec<StrictProblem>, ApiError> {
+        let mut unknown = self.conform(object)?;
+        unknown.sort_by_key(|path| !path.starts_with("metadata."));
+        Ok(unknown.into_iter().map(StrictProblem::UnknownField).collect())
     }
 
     /// What an object has before anybody writes to it; nobody comes to own that.

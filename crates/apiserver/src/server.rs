@@ -27,20 +27,28 @@ use crate::{
     core::{Core, RealWorld, World},
     custom::{self, webhook_client::WebhookClient},
     openapi::OpenApi,
+    quota::Ledger,
     resource::Registry,
     respond,
     serve::{self, Limits, Listening, Peer, Stopped, Tls},
     service::ApiService,
+    streams::{PodAccess, Streams},
     wire,
 };
 
+pub use crate::builtin::service_addresses::SERVICE_RANGE;
+
 /// What a server is made of.
 pub struct Config {
-    streams::{PodAccess, Streams},
     /// Where everything is kept; in memory, and lost at the end, without a directory.
     pub directory: Option<PathBuf>,
     /// Where it listens; port 0 takes a free one.
     pub listen: SocketAddr,
+    /// The address at which pods reach it, if that is another one: it listens there as well, on the same port, and the
+    /// service `kubernetes` leads there.
+    pub for_pods: Option<IpAddr>,
+    /// The addresses of services; see [`SERVICE_RANGE`] for those that they have otherwise.
+    pub services: String,
     /// Time and chance.
     pub world: Arc<dyn World>,
 }
@@ -51,6 +59,8 @@ impl Config {
         Self {
             directory: None,
             listen: ([127, 0, 0, 1], 0).into(),
+            for_pods: None,
+            services: SERVICE_RANGE.to_owned(),
             world: Arc::new(RealWorld),
         }
     }
@@ -68,6 +78,8 @@ pub struct Embedded {
 pub struct ApiServer {
     embedded: Embedded,
     listening: Listening,
+    /// Where pods reach it.
+    for_pods: Option<Listening>,
 }
 
 /// Why a server did not start.
@@ -111,15 +123,23 @@ pub enum StartError {
 impl Embedded {
     /// Starts a server in memory. Once this returns it answers, and what it brings along is there.
     pub async fn ephemeral(world: Arc<dyn World>) -> Result<Self, StartError> {
-        Self::start(None, &[], world).await
+        Self::start(None, &[], SERVICE_RANGE, world).await
     }
 
     async fn start(
         directory: Option<PathBuf>,
         names: &[ServerName],
+        services: &str,
         world: Arc<dyn World>,
     ) -> Result<Self, StartError> {
         let now = world.now();
+        let addresses = ServiceAddresses::new(services).map_err(|error| StartError::Prepare(error.to_string()))?;
+        let names: Vec<ServerName> = names
+            .iter()
+            .cloned()
+            .chain([ServerName::Address(addresses.first().into())])
+            .collect();
+        let names = names.as_slice();
         let (store, certificates, recovery) = match &directory {
             None => (
                 Store::memory(Options::default(), Describer),
@@ -138,7 +158,6 @@ impl Embedded {
         let tokens = ServiceAccountTokens::new(ISSUER, &[ISSUER], certificates.service_account_key.pkcs8())
             .map_err(|error| StartError::Prepare(error.to_string()))?;
         let lookup: Arc<dyn Lookup> = Arc::new(StoreLookup(store.clone()));
-        let addresses = ServiceAddresses::new(SERVICE_RANGE).map_err(|error| StartError::Prepare(error.to_string()))?;
         let services = List::all(Scope::Resource(builtin::storage("", "services")));
         let services = store.list(&services).map(|page| page.records).unwrap_or_default();
         let services: Vec<Value> = services
@@ -152,14 +171,15 @@ impl Embedded {
             authorizer: RoleIndex::new(),
             authenticator: Authenticator::new(Arc::new(tokens), lookup),
             admission: Admission::default(),
+            quotas: Ledger::default(),
             openapi: Arc::new(OpenApi::default()),
+            streams: Streams::new(),
             authority: certificates.authority.certificate_pem().to_owned(),
             world,
             store,
         });
         let mut controllers = JoinSet::new();
         let prepare = |error: &dyn std::fmt::Display| StartError::Prepare(error.to_string());
-            streams: Streams::new(),
         controllers::bootstrap::run(&core)
             .await
             .map_err(|error| prepare(&error))?;
@@ -183,49 +203,79 @@ impl Embedded {
         ApiService::new(Arc::clone(&self.core), User::server())
     }
 
-    /// Stops: watches end, and everything acknowledged is on disk.
-    pub async fn stop(mut self) {
-        self.controllers.shutdown().await;
-        self.core.store.close();
-    }
-}
     /// From now on, pods are reached through `access`: their logs, their processes, their ports.
     pub fn set_pod_access(&self, access: Arc<dyn PodAccess>) {
         self.core.streams.set_access(access);
     }
 
+    /// Stops: watches end, and everything acknowledged is on disk.
+    pub async fn stop(mut self) {
+        self.core.streams.ended().await;
+        self.controllers.shutdown().await;
+        self.core.store.close();
+    }
+}
 
 impl ApiServer {
-        self.core.streams.ended().await;
     /// Starts a server and listens. Once this returns it answers, and what it brings along is there.
     pub async fn start(config: Config) -> Result<Self, StartError> {
         let Config {
             directory,
             listen,
+            for_pods,
+            services,
             world,
         } = config;
-        let names = match listen.ip() {
-            address if address.is_unspecified() || address.is_loopback() => Vec::new(),
-            address => vec![ServerName::Address(address)],
-        };
-        let embedded = Embedded::start(directory, &names, world).await?;
+        let is_known = |address: &IpAddr| address.is_unspecified() || address.is_loopback();
+        let named = [Some(listen.ip()), for_pods]
+            .into_iter()
+            .flatten()
+            .filter(|address| !is_known(address));
+        let names: Vec<ServerName> = named.map(ServerName::Address).collect();
+        let embedded = Embedded::start(directory, &names, &services, world).await?;
         let handler = {
             let core = Arc::clone(&embedded.core);
             move |request: Request<Incoming>, peer: Peer| answer(Arc::clone(&core), request, peer)
         };
         let tls = Tls::new(&embedded.certificates)?;
-        let listening = serve::listen(listen, tls, Limits::default(), handler)
-            .await
-            .map_err(|source| StartError::Listen {
-                address: listen,
-                source,
-            })?;
-        Ok(Self { embedded, listening })
+        let open = async |address: SocketAddr| {
+            let opened = serve::listen(address, tls.clone(), Limits::default(), handler.clone()).await;
+            opened.map_err(|source| StartError::Listen { address, source })
+        };
+        let listening = open(listen).await?;
+        let for_pods = match for_pods {
+            Some(address) => Some(open((address, listening.address().port()).into()).await?),
+            None => None,
+        };
+        let server = Self {
+            embedded,
+            listening,
+            for_pods,
+        };
+        let address = server.for_pods.as_ref().map_or(server.address(), Listening::address);
+        // Nobody but this machine reaches the loopback, and where all addresses are listened on, which one pods reach
+        // is for whoever runs them to say.
+        if !address.ip().is_loopback() && !address.ip().is_unspecified() {
+            let advertised = server.advertise(address).await;
+            advertised.map_err(|error| StartError::Prepare(error.to_string()))?;
+        }
+        Ok(server)
+    }
+
+    /// Says at which address pods reach the server: the endpoints of the service `kubernetes`. Not the loopback, which
+    /// no pod shares.
+    pub async fn advertise(&self, address: SocketAddr) -> Result<(), ApiError> {
+        controllers::bootstrap::advertise(&self.embedded.core, address).await
     }
 
     /// The same server without a socket.
     pub fn service(&self) -> ApiService {
         self.embedded.service()
+    }
+
+    /// From now on, pods are reached through `access`: their logs, their processes, their ports.
+    pub fn set_pod_access(&self, access: Arc<dyn PodAccess>) {
+        self.embedded.set_pod_access(access);
     }
 
     /// Where it listens.
@@ -248,11 +298,6 @@ impl ApiServer {
             IpAddr::V6(ip) => format!("[{ip}]"),
         };
         Kubeconfig {
-    /// From now on, pods are reached through `access`: their logs, their processes, their ports.
-    pub fn set_pod_access(&self, access: Arc<dyn PodAccess>) {
-        self.embedded.set_pod_access(access);
-    }
-
             name: "moorline",
             server: &format!("https://{host}:{}", address.port()),
             authority: &self.embedded.certificates.authority,
@@ -263,14 +308,18 @@ impl ApiServer {
 
     /// Stops: watches end, answers under way are finished within `patience`, and everything acknowledged is on disk.
     pub async fn stop(self, patience: Duration) -> Stopped {
-        let stopped = self.listening.stop(patience).await;
+        let for_pods = async {
+            match self.for_pods {
+                Some(listening) => Some(listening.stop(patience).await),
+                None => None,
+            }
+        };
+        let (stopped, _) = tokio::join!(self.listening.stop(patience), for_pods);
         self.embedded.stop().await;
         stopped
     }
 }
 
-/// Where services get their addresses from.
-const SERVICE_RANGE: &str = "10.96.0.0/16";
 /// Who signs the tokens of service accounts.
 const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 

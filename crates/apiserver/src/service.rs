@@ -27,8 +27,8 @@ use crate::{
     query::Query,
     resource::ResourceType,
     respond,
+    rest::{self, Asides, Call},
     streams::{self, StreamCall},
-    rest::{self, Call},
 };
 
 /// The most bytes that a request may carry, as in Kubernetes.
@@ -141,6 +141,7 @@ impl ApiService {
             .permit(&self.user, &Action::of(&parts.method, &parts.uri))?;
         let resource = self.served(path, verb)?;
         let answer = negotiate::answer(&parts.headers, matches!(verb, Verb::Get | Verb::List | Verb::Watch))?;
+        let asides = Asides::default();
         let call = Call {
             core,
             resource,
@@ -151,10 +152,14 @@ impl ApiService {
             user: &self.user,
             answer,
             body,
+            asides: &asides,
         };
-        let mut response = rest::handle(&call).await?;
+        let mut response = rest::handle(&call).await.unwrap_or_else(|error| respond::error(&error));
         if let Some(warning) = call.resource.strategy.deprecation() {
             respond::warn(&mut response, warning);
+        }
+        for warning in asides.into_warnings() {
+            respond::warn(&mut response, &warning);
         }
         Ok(response)
     }

@@ -154,9 +154,9 @@ pub(crate) trait Strategy: Send + Sync {
         let _ = object;
     }
 
-    /// Whether a write of the status may change labels and annotations.
-    fn status_writes_metadata(&self) -> bool {
-        false
+    /// What of the metadata a write of the status may change.
+    fn status_writes(&self) -> &'static [&'static str] {
+        &[]
     }
 
     /// The fields besides name and namespace that objects can be selected by.

@@ -4,15 +4,17 @@
 //! beyond: as Kubernetes reads them. Deeper nesting than [`Limits::depth`], longer bodies than [`Limits::bytes`] and
 //! YAML that multiplies itself by aliases are refused.
 
+mod fields;
 mod strict;
 mod value;
 
 use std::fmt::Write as _;
 
+use fields::FieldsSeed;
 use serde::de::DeserializeSeed as _;
 use serde_json::{Value, error::Category};
 pub use strict::{FieldValidation, StrictError, StrictProblem};
-use value::ValueSeed;
+use value::{Names, ValueSeed};
 
 use crate::{field::Path, gvk::GroupVersionKind, status::ApiError};
 
@@ -40,7 +42,7 @@ impl Default for Limits {
 pub struct Decoded {
     /// The value.
     pub value: Value,
-    /// A [`StrictProblem::DuplicateField`] for each repeated name, in the order of the text.
+    /// One problem for each repeated name, in the order of the text.
     pub duplicates: Vec<StrictProblem>,
 }
 
@@ -72,7 +74,7 @@ pub fn json(body: &[u8], limits: &Limits) -> Result<Decoded, DecodeError> {
     check_length(body, limits)?;
     let mut duplicates = Vec::new();
     let mut reader = serde_json::Deserializer::from_slice(body);
-    let seed = ValueSeed::new(&Path::OBJECT, limits.depth, &mut duplicates);
+    let seed = ValueSeed::new(&Path::OBJECT, limits.depth, Names::Plain, &mut duplicates);
     let value = seed
         .deserialize(&mut reader)
         .and_then(|value| reader.end().map(|()| value));
@@ -83,13 +85,30 @@ pub fn json(body: &[u8], limits: &Limits) -> Result<Decoded, DecodeError> {
     }
 }
 
+/// Brings problems into the order in which what they are about stands in a JSON text, as a reader would meet them.
+pub fn in_text_order(body: &[u8], problems: &mut [StrictProblem]) {
+    let mut fields = Vec::new();
+    let mut reader = serde_json::Deserializer::from_slice(body);
+    // Where reading ends early, what was met until then is still in order.
+    let _ = FieldsSeed::new(&Path::OBJECT, &mut fields).deserialize(&mut reader);
+    let met = |path: &str, time: usize| {
+        let mut times = fields.iter().enumerate().filter(|(_, field)| *field == path);
+        times.nth(time).map_or(usize::MAX, |(place, _)| place)
+    };
+    problems.sort_by_cached_key(|problem| match problem {
+        StrictProblem::UnknownField(path) => met(path, 0),
+        StrictProblem::DuplicateField(path) | StrictProblem::DuplicatePatchField(path) => met(path, 1),
+        StrictProblem::RepeatedName { .. } => 0,
+    });
+}
+
 /// Reads one YAML document.
 pub fn yaml(body: &[u8], limits: &Limits) -> Result<Decoded, DecodeError> {
     check_length(body, limits)?;
     let text = std::str::from_utf8(body).map_err(|_| DecodeError::Yaml("invalid UTF-8".to_owned()))?;
     let mut duplicates = Vec::new();
     let value = serde_saphyr::with_deserializer_from_str_with_options(text, yaml_options(limits), |reader| {
-        ValueSeed::new(&Path::OBJECT, limits.depth, &mut duplicates).deserialize(reader)
+        ValueSeed::new(&Path::OBJECT, limits.depth, Names::Located, &mut duplicates).deserialize(reader)
     });
     match value {
         Ok(value) => Ok(Decoded { value, duplicates }),

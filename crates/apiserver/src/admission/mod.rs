@@ -12,8 +12,11 @@
 //!
 //! Assumes: the caller fills in defaults and validates after `mutate`.
 
+mod criteria;
 mod matching;
 mod namespaces;
+pub(crate) mod plugins;
+mod policies;
 mod review;
 mod roster;
 mod rule;
@@ -27,7 +30,12 @@ use std::sync::{Arc, OnceLock};
 use moorline_machinery::status::ApiError;
 use serde_json::Value;
 
-use crate::{custom::webhook_client::WebhookClient, rest::Call};
+use crate::{
+    custom::webhook_client::WebhookClient,
+    quota::{self, Claim},
+    rest::Call,
+};
+use policies::Policies;
 use webhooks::Webhooks;
 
 /// What a write does, as webhooks are told.
@@ -52,12 +60,20 @@ pub(crate) struct Attributes<'a> {
     pub(crate) options: Value,
 }
 
+impl Attributes<'_> {
+    /// Refuses the write.
+    pub(crate) fn refuse(&self, why: impl std::fmt::Display) -> ApiError {
+        ApiError::forbidden(&self.call.resource.group_resource(), &self.name, why)
+    }
+}
+
 /// Everything that has a say in writes.
 #[derive(Default)]
 pub(crate) struct Admission {
     /// Absent while the server prepares itself: a webhook that cannot answer before the server does must not keep it
     /// from starting.
     webhooks: OnceLock<Webhooks>,
+    policies: Policies,
 }
 
 impl Admission {
@@ -74,22 +90,27 @@ impl Admission {
         warnings: &mut Vec<String>,
     ) -> Result<(), ApiError> {
         namespaces::check(attributes)?;
-        match self.webhooks.get() {
-            Some(webhooks) => webhooks.mutate(attributes, object, warnings).await,
-            None => Ok(()),
-        }
+        plugins::mutate(attributes, object).await?;
+        let Some(webhooks) = self.webhooks.get() else {
+            return Ok(());
+        };
+        self.policies.mutate(attributes, object).await?;
+        webhooks.mutate(attributes, object, warnings).await
     }
 
-    /// Lets everything that may object to writes object to this one. The object is null for a delete.
-    pub(crate) async fn validate(
+    /// Lets everything that may object to writes object to this one. The object is null for a delete. What the write
+    /// holds of quotas is kept for it until what is returned is dropped, which is to be after it was stored.
+    pub(crate) async fn validate<'c>(
         &self,
-        attributes: &Attributes<'_>,
+        attributes: &Attributes<'c>,
         object: &Value,
         warnings: &mut Vec<String>,
-    ) -> Result<(), ApiError> {
-        match self.webhooks.get() {
-            Some(webhooks) => webhooks.validate(attributes, object, warnings).await,
-            None => Ok(()),
+    ) -> Result<Option<Claim<'c>>, ApiError> {
+        plugins::validate(attributes, object, warnings)?;
+        if let Some(webhooks) = self.webhooks.get() {
+            self.policies.validate(attributes, object, warnings).await?;
+            webhooks.validate(attributes, object, warnings).await?;
         }
+        quota::admit(attributes, object)
     }
 }

@@ -6,13 +6,12 @@ use arc_swap::ArcSwap;
 use moorline_machinery::{
     cel::{CelError, Program},
     field::quote,
-    selector::{LabelSelector, SelectorError},
     status::ApiError,
 };
 use moorline_store::{List, Resource, Revision, Scope, Store};
 use serde_json::Value;
 
-use super::rule::Rule;
+use super::criteria::Criteria;
 use crate::{
     builtin,
     custom::webhook_client::{Hook, WebhookError},
@@ -79,10 +78,7 @@ pub(super) struct Webhook {
     pub(super) hook: Result<Hook, WebhookError>,
     /// Nothing if it understands no review that is known here.
     pub(super) review: Option<ReviewVersion>,
-    pub(super) rules: Vec<Rule>,
-    pub(super) policy: MatchPolicy,
-    pub(super) namespaces: Result<LabelSelector, SelectorError>,
-    pub(super) objects: Result<LabelSelector, SelectorError>,
+    pub(super) criteria: Criteria,
     pub(super) conditions: Vec<Condition>,
     pub(super) on_failure: OnFailure,
     pub(super) reinvocation: Reinvocation,
@@ -95,13 +91,6 @@ pub(super) struct Webhook {
 pub(super) enum ReviewVersion {
     V1,
     V1Beta1,
-}
-
-/// Whether a rule about one version of a resource means the others too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum MatchPolicy {
-    Exact,
-    Equivalent,
 }
 
 /// What becomes of a request that a webhook was not able to judge.
@@ -135,10 +124,6 @@ impl Webhook {
     pub(super) fn read(webhook: &Value) -> Self {
         let text = |name: &str| webhook[name].as_str().unwrap_or_default();
         let list = |name: &str| webhook[name].as_array().map(Vec::as_slice).unwrap_or_default();
-        let selector = |name: &str| match webhook.get(name) {
-            None | Some(Value::Null) => Ok(LabelSelector::all(Vec::new())),
-            given => LabelSelector::from_json(given),
-        };
         let review = |version: &Value| match version.as_str() {
             Some("v1") => Some(ReviewVersion::V1),
             Some("v1beta1") => Some(ReviewVersion::V1Beta1),
@@ -149,14 +134,11 @@ impl Webhook {
             name: text("name").to_owned(),
             hook: Hook::read(&webhook["clientConfig"]),
             review: list("admissionReviewVersions").iter().find_map(review),
-            rules: list("rules").iter().map(Rule::read).collect(),
-            policy: match text("matchPolicy") {
-                "Exact" => MatchPolicy::Exact,
-                _ => MatchPolicy::Equivalent,
-            },
-            namespaces: selector("namespaceSelector"),
-            objects: selector("objectSelector"),
-            conditions: list("matchConditions").iter().map(Condition::read).collect(),
+            criteria: Criteria::read(webhook, "rules"),
+            conditions: list("matchConditions")
+                .iter()
+                .map(|condition| Condition::read(condition, &VARIABLES))
+                .collect(),
             on_failure: match text("failurePolicy") {
                 "Ignore" => OnFailure::Ignore,
                 _ => OnFailure::Refuse,
@@ -186,10 +168,11 @@ impl Webhook {
 }
 
 impl Condition {
-    fn read(condition: &Value) -> Self {
+    /// Reads a condition that may speak of `variables`.
+    pub(super) fn read(condition: &Value, variables: &[&str]) -> Self {
         let expression = condition["expression"].as_str().unwrap_or_default().to_owned();
         Self {
-            program: Program::compile(&expression, &VARIABLES),
+            program: Program::compile(&expression, variables),
             expression,
         }
     }
@@ -199,17 +182,17 @@ impl Condition {
 mod tests {
     use serde_json::json;
 
-    use super::*;
+    use super::{super::criteria::MatchPolicy, *};
 
     #[test]
     fn a_webhook_that_says_little_is_read_as_kubernetes_defaults_it() {
         let webhook = Webhook::read(&json!({ "name": "a.b.c", "admissionReviewVersions": ["v2", "v1beta1", "v1"] }));
         assert_eq!(webhook.on_failure, OnFailure::Refuse);
-        assert_eq!(webhook.policy, MatchPolicy::Equivalent);
+        assert_eq!(webhook.criteria.policy, MatchPolicy::Equivalent);
         assert_eq!(webhook.reinvocation, Reinvocation::Never);
         assert_eq!(webhook.patience, Duration::from_secs(10));
         assert_eq!(webhook.review, Some(ReviewVersion::V1Beta1));
-        assert!(webhook.namespaces.unwrap().is_everything());
+        assert!(webhook.criteria.namespaces.unwrap().is_everything());
     }
 
     #[test]

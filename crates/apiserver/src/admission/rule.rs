@@ -11,6 +11,8 @@ pub(super) struct Rule {
     versions: Vec<String>,
     /// Resources, each with its subresource, which is empty for the object itself.
     resources: Vec<(String, String)>,
+    /// Of these names alone; of all where there are none.
+    names: Vec<String>,
     scope: Scope,
 }
 
@@ -26,6 +28,7 @@ pub(super) struct Asked<'a> {
     pub(super) operation: &'a str,
     pub(super) resource: &'a GroupVersionResource,
     pub(super) subresource: &'a str,
+    pub(super) name: &'a str,
     /// Whether the object lives in a namespace; a namespace itself does not.
     pub(super) namespaced: bool,
 }
@@ -43,6 +46,7 @@ impl Rule {
             groups: list("apiGroups"),
             versions: list("apiVersions"),
             resources: resources.collect(),
+            names: list("resourceNames"),
             scope: match rule["scope"].as_str() {
                 Some("Cluster") => Scope::Cluster,
                 Some("Namespaced") => Scope::Namespaced,
@@ -68,6 +72,7 @@ impl Rule {
             && any(&self.groups, &asked.resource.group)
             && any(&self.versions, &asked.resource.version)
             && self.resources.iter().any(names)
+            && (self.names.is_empty() || self.names.iter().any(|name| name == asked.name))
     }
 }
 
@@ -93,6 +98,7 @@ mod tests {
             operation,
             resource: &GroupVersionResource::new("apps", "v1", resource),
             subresource,
+            name: "a",
             namespaced,
         })
     }

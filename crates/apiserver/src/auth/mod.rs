@@ -25,10 +25,10 @@ pub mod review;
 pub mod token;
 pub mod user;
 
-pub use action::Action;
+pub use action::{Action, ResourceAction};
 pub use authentication::{Authenticated, Authenticator, Refusal};
 pub use certificate::{ClientCertificate, ClientCertificates};
 pub use gate::admit;
 pub use rbac::RoleIndex;
 pub use token::{Lookup, ServiceAccountTokens};
-pub use user::User;
+pub use user::{MASTERS, User};

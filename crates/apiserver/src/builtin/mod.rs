@@ -3,6 +3,8 @@
 //! Facts come from two tables beside the sources (`facts/`), made from the published API modules and by hand; what
 //! depends on an object as a whole is code, one module a concern.
 
+mod autoscalers;
+pub(crate) mod certificate_requests;
 pub(crate) mod conform;
 mod defaults;
 pub(crate) mod events;

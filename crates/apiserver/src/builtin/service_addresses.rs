@@ -18,11 +18,15 @@ use std::{
 use moorline_machinery::field::{FieldError, Path};
 use serde_json::{Value, json};
 
+/// Where services get their addresses from.
+pub const SERVICE_RANGE: &str = "10.96.0.0/16";
+
 const FIRST_NODE_PORT: u16 = 30_000;
 const LAST_NODE_PORT: u16 = 32_767;
 
 /// Which addresses and node ports are taken.
 pub(crate) struct ServiceAddresses {
+    written: String,
     range: Range,
     taken: Mutex<Taken>,
 }
@@ -92,12 +96,14 @@ impl ServiceAddresses {
             return Err(wrong());
         }
         let free_from = first + (size / 16).clamp(16, 256).min(size / 2);
+        let written = range.to_owned();
         let range = Range {
             first: first + 1,
             last: first + size - 2,
             free_from,
         };
         Ok(Self {
+            written,
             range,
             taken: Mutex::new(Taken {
                 addresses: HashSet::new(),
@@ -106,6 +112,16 @@ impl ServiceAddresses {
                 next_node_port: FIRST_NODE_PORT,
             }),
         })
+    }
+
+    /// The range, as text.
+    pub(crate) fn range(&self) -> &str {
+        &self.written
+    }
+
+    /// The first address, which is that of the server itself.
+    pub(crate) fn first(&self) -> Ipv4Addr {
+        self.range.first.into()
     }
 
     /// Forgets everything, and takes what these services hold.

@@ -187,7 +187,10 @@ fn first_status(group: &str, kind: &str, object: &Value) -> Option<Value> {
     Some(match (group, kind) {
         ("", "Pod") => json!({ "phase": "Pending", "qosClass": quality_of_service(&object["spec"]) }),
         ("", "Namespace") => json!({ "phase": "Active" }),
-        ("", "PersistentVolumeClaim" | "PersistentVolume") => json!({ "phase": "Pending" }),
+        ("", "PersistentVolumeClaim") => json!({ "phase": "Pending" }),
+        ("", "PersistentVolume") => json!({
+            "phase": "Pending", "lastPhaseTransitionTime": meta::of(object).creation_timestamp(),
+        }),
         ("", "ReplicationController") | ("apps", "ReplicaSet") => json!({ "replicas": 0 }),
         ("apps", "StatefulSet") => json!({ "replicas": 0, "availableReplicas": 0 }),
         ("apps", "DaemonSet") => json!({

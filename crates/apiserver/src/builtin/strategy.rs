@@ -11,7 +11,7 @@ use moorline_machinery::{
 };
 use serde_json::{Value, json};
 
-use super::{conform, defaults, events, schema, states, validate};
+use super::{autoscalers, conform, defaults, events, schema, states, validate};
 use crate::{
     custom,
     strategy::{Propagation, ScalePaths, Strategy},
@@ -35,6 +35,10 @@ impl Builtin {
             selectable: resource.fields.iter().map(|(name, _)| (*name).into()).collect(),
             resource,
         }
+    }
+
+    fn is_first_autoscaler(&self) -> bool {
+        self.group == "autoscaling" && self.resource.version() == "v1"
     }
 
     fn is_definition(&self) -> bool {
@@ -64,15 +68,21 @@ impl Strategy for Builtin {
     }
 
     fn changes_on_read(&self) -> bool {
-        self.group == "events.k8s.io"
+        self.group == "events.k8s.io" || self.is_first_autoscaler()
     }
 
     fn on_read(&self, object: &mut Value) {
-        events::to_new(object);
+        if self.is_first_autoscaler() {
+            autoscalers::to_first(object);
+        } else {
+            events::to_new(object);
+        }
     }
 
     fn on_store(&self, object: &mut Value) {
-        if self.group == "events.k8s.io" {
+        if self.is_first_autoscaler() {
+            autoscalers::to_second(object);
+        } else if self.group == "events.k8s.io" {
             events::to_old(object);
         }
     }
@@ -144,16 +154,23 @@ impl Strategy for Builtin {
         if self.is_definition() {
             custom::definition::prepare_delete(object);
         }
-        if self.is_definition() {
-            custom::definition::prepare_delete(object);
-        }
         if (self.group, self.kind) == ("", "Namespace") {
             object["status"]["phase"] = json!("Terminating");
         }
     }
 
-    fn status_writes_metadata(&self) -> bool {
-        self.group.is_empty() && matches!(self.kind, "Pod" | "Node")
+    fn status_writes(&self) -> &'static [&'static str] {
+        match (self.group, self.kind) {
+            ("networking.k8s.io", "ServiceCIDR")
+            | ("storage.k8s.io", "VolumeAttachment")
+            | ("resource.k8s.io", "ResourceClaim")
+            | ("admissionregistration.k8s.io", _)
+            | ("flowcontrol.apiserver.k8s.io", _)
+            | ("apiextensions.k8s.io", _) => &[],
+            ("apps", "Deployment") => &["annotations", "finalizers", "ownerReferences"],
+            ("", "Pod") => &["labels", "annotations", "finalizers"],
+            _ => &["labels", "annotations", "finalizers", "ownerReferences"],
+        }
     }
 
     fn default(&self, object: &mut Value) {

@@ -52,6 +52,8 @@ type Uid = Box<str>;
 struct Node {
     key: Key,
     owners: Vec<Uid>,
+    /// Those of the owners that have to wait for it.
+    blocked: Vec<Uid>,
 }
 
 struct Collector {
@@ -145,7 +147,17 @@ impl Collector {
         let meta = meta::of(&object);
         let uid: Uid = meta.uid().into();
         let owners: Vec<Uid> = meta.owner_references().map(|owner| owner.uid.into()).collect();
+        let blocking = meta.owner_references().filter(|owner| owner.block_owner_deletion);
+        let blocked: Vec<Uid> = blocking.map(|owner| owner.uid.into()).collect();
         let before = self.nodes.get(&uid).map(|node| node.owners.clone()).unwrap_or_default();
+        let waited = self
+            .nodes
+            .get(&uid)
+            .map(|node| node.blocked.clone())
+            .unwrap_or_default();
+        for owner in waited.into_iter().filter(|owner| !blocked.contains(owner)) {
+            self.enqueue(owner);
+        }
         for owner in before.iter().filter(|owner| !owners.contains(owner)) {
             if let Some(dependents) = self.dependents.get_mut(owner) {
                 dependents.remove(&uid);
@@ -177,6 +189,7 @@ impl Collector {
             Node {
                 key: record.key().clone(),
                 owners,
+                blocked,
             },
         );
     }
@@ -278,10 +291,17 @@ impl Collector {
         } else {
             Propagation::Background
         };
+        let mut version = Some(meta.resource_version().to_owned());
+        if propagation == Propagation::Foreground && self.closes_circle(meta.uid()) {
+            if let Attempt::Again = self.unblock_owners(resource, key, meta.uid()).await {
+                return Attempt::Again;
+            }
+            version = None;
+        }
         let options = DeleteOptions {
             propagation: Some(propagation),
             uid: Some(meta.uid().to_owned()),
-            resource_version: Some(meta.resource_version().to_owned()),
+            resource_version: version,
             ..DeleteOptions::default()
         };
         match internal::delete_with(&self.core, resource, key.namespace(), key.name(), options).await {
@@ -289,6 +309,33 @@ impl Collector {
             Err(error) if error.code() == 404 => Attempt::Settled,
             Err(_) => Attempt::Again,
         }
+    }
+
+    /// Whether something that an object owns already waits for what it owns in turn, so that the two may wait for each
+    /// other.
+    fn closes_circle(&self, uid: &str) -> bool {
+        self.dependents_of(uid).iter().any(|(_, key)| {
+            self.core.store.get(key).is_some_and(|record| {
+                let object = wire::from_stored(record.value(), "", "");
+                let meta = meta::of(&object);
+                meta.is_deleting() && meta.has_finalizer(FOREGROUND)
+            })
+        })
+    }
+
+    /// Makes no owner wait for an object any more.
+    async fn unblock_owners(&self, resource: &Arc<ResourceType>, key: &Key, uid: &str) -> Attempt {
+        let edit = |object: &mut Value| {
+            let owners = object["metadata"]["ownerReferences"].as_array_mut();
+            for owner in owners
+                .into_iter()
+                .flatten()
+                .filter(|owner| owner["blockOwnerDeletion"] == true)
+            {
+                owner["blockOwnerDeletion"] = false.into();
+            }
+        };
+        self.edit(resource, key, uid, edit).await
     }
 
     /// Where an owner stands, by what is stored now.

@@ -8,9 +8,12 @@ mod collector;
 mod events;
 mod follow;
 mod namespaces;
+mod node_taints;
+mod quotas;
 mod roles;
 mod service_accounts;
 pub(crate) mod services;
+mod storage;
 
 use std::sync::Arc;
 
@@ -24,6 +27,9 @@ pub(crate) fn spawn(core: &Arc<Core>, tasks: &mut JoinSet<()>) -> Result<(), Rea
     roles::spawn(core, tasks)?;
     service_accounts::spawn(core, tasks)?;
     namespaces::spawn(core, tasks)?;
+    storage::spawn(core, tasks)?;
+    quotas::spawn(core, tasks)?;
+    node_taints::spawn(core, tasks)?;
     collector::spawn(core, tasks);
     events::spawn(core, tasks);
     Ok(())

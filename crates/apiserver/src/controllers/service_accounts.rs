@@ -48,7 +48,7 @@ pub(super) fn spawn(core: &Arc<Core>, tasks: &mut JoinSet<()>) -> Result<(), Rea
 }
 
 /// Makes what is missing in a namespace that is there to stay.
-async fn provide(core: &Arc<Core>, namespace: &str) {
+pub(super) async fn provide(core: &Arc<Core>, namespace: &str) {
     let key = moorline_store::Key::new(&builtin::namespaces_storage(), "", namespace);
     let Some(record) = core.store.get(&key) else { return };
     if wire::from_stored(record.value(), "v1", "Namespace")["metadata"]["deletionTimestamp"].is_string() {

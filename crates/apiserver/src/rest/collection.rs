@@ -33,7 +33,7 @@ pub(crate) async fn delete_collection(call: &Call<'_>) -> Result<Response<Body>,
             Ok(Deleted::Gone(object) | Deleted::Marked(object)) => items.push(object),
             // Somebody else deleted it first, which is all that was wanted.
             Err(error) if error.code() == 404 => {}
-            Err(error) => return Err(error),
+            Err(error) => return call.asides.keep(Err(error), &mut warnings),
         }
     }
     for item in &mut items {

@@ -107,7 +107,8 @@ fn invalid(message: &str) -> ApiError {
 pub(crate) async fn delete(call: &Call<'_>) -> Result<Response<Body>, ApiError> {
     let options = DeleteOptions::parse(call)?;
     let mut warnings = Vec::new();
-    let deleted = delete_object(call, &call.path.name, &options, &mut warnings).await?;
+    let deleted = delete_object(call, &call.path.name, &options, &mut warnings).await;
+    let deleted = call.asides.keep(deleted, &mut warnings)?;
     let mut response = match deleted {
         Deleted::Gone(object) if !call.resource.strategy.returns_deleted() => {
             let meta = meta::of(&object);
@@ -155,7 +156,7 @@ pub(crate) async fn delete_object(
         };
         let mut nothing = Value::Null;
         core.admission.mutate(&attributes, &mut nothing, warnings).await?;
-        core.admission.validate(&attributes, &nothing, warnings).await?;
+        drop(core.admission.validate(&attributes, &nothing, warnings).await?);
         let marked = mark(call, &old, options);
         let free = is_free(resource, &marked);
         if options.dry_run {

@@ -25,6 +25,12 @@ impl ObjectForm {
         self.form == Form::Whole && self.resource.strategy.serves_as_stored(written)
     }
 
+    /// Whether stored objects can be brought into this form without asking anybody.
+    pub(crate) fn converts_at_once(&self) -> bool {
+        let custom = self.resource.strategy.as_custom();
+        custom.is_none_or(|custom| custom.family().converts_at_once())
+    }
+
     /// Appends an object that was written at a revision; one that departs bears a later one.
     pub(crate) fn append(&self, to: &mut BytesMut, record: &Record, written: Revision) {
         if self.is_as_stored(written) {

@@ -13,7 +13,7 @@ use moorline_machinery::{
 use serde_json::Value;
 
 use super::{
-    Call, WriteOptions,
+    Asides, Call, WriteOptions,
     delete::{self, DeleteOptions, Deleted},
     update::{Changed, change_object},
     write::{self, Managed, Written},
@@ -31,6 +31,8 @@ use crate::{
 
 static SERVER: LazyLock<User> = LazyLock::new(User::server);
 static NO_HEADERS: LazyLock<HeaderMap> = LazyLock::new(HeaderMap::new);
+/// Nobody hears what is said to the server itself, and nothing is kept here: only answers to requests are.
+static NOWHERE: LazyLock<Asides> = LazyLock::new(Asides::default);
 static NO_QUERY: LazyLock<Query> = LazyLock::new(Query::default);
 
 /// The name under which the server itself owns fields.
@@ -65,6 +67,7 @@ fn call<'c>(core: &'c Arc<Core>, resource: &Arc<ResourceType>, path: &'c Resourc
             encoding: Encoding::Json,
         },
         body: Bytes::new(),
+        asides: &NOWHERE,
     }
 }
 

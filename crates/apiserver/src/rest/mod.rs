@@ -13,7 +13,7 @@ mod update;
 mod watch;
 mod write;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode};
@@ -50,6 +50,27 @@ pub(crate) struct Call<'c> {
     pub(crate) user: &'c User,
     pub(crate) answer: Answer,
     pub(crate) body: Bytes,
+    /// What is said besides the answer, also when that is a refusal.
+    pub(crate) asides: &'c Asides,
+}
+
+/// Warnings of a write that was refused. One that went through carries its own.
+#[derive(Default)]
+pub(crate) struct Asides(Mutex<Vec<String>>);
+
+impl Asides {
+    /// Keeps the warnings of a write that failed.
+    pub(crate) fn keep<T>(&self, result: Result<T, ApiError>, warnings: &mut Vec<String>) -> Result<T, ApiError> {
+        if result.is_err() {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).append(warnings);
+        }
+        result
+    }
+
+    /// What was said.
+    pub(crate) fn into_warnings(self) -> Vec<String> {
+        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Call<'_> {

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::{HeaderMap, header};
 use moorline_machinery::{
-    decode::{self, DecodeError, Decoded, FieldValidation, Limits, StrictProblem},
+    decode::{self, DecodeError, Decoded, FieldValidation, Limits},
     gvk::{GroupKind, GroupVersionKind},
     meta,
     status::ApiError,
@@ -91,12 +91,10 @@ pub(crate) fn object(call: &Call<'_>, options: &WriteOptions, warnings: &mut Vec
         ));
     }
     let mut problems = duplicates;
-    problems.extend(
-        call.resource
-            .conform(&mut object)?
-            .into_iter()
-            .map(StrictProblem::UnknownField),
-    );
+    problems.extend(call.resource.unknown_fields(&mut object)?);
+    if call.resource.strategy.as_custom().is_none() && matches!(content_type(call.headers), "" | "application/json") {
+        decode::in_text_order(&call.body, &mut problems);
+    }
     let said = options.validation.judge(problems);
     warnings.extend(said.map_err(|error| decode::cannot_be_handled(kind, &kind.kind, error))?);
     Ok(object)

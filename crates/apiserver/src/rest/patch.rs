@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{Response, StatusCode};
 use moorline_machinery::{
     apply::Force,
-    decode::{self, Limits, StrictError, StrictProblem},
+    decode::{self, FieldValidation, Limits, StrictError, StrictProblem},
     field::{FieldError, Path},
     gvk::GroupKind,
     meta,
@@ -46,7 +46,14 @@ pub(crate) async fn patch(call: &Call<'_>) -> Result<Response<Body>, ApiError> {
         return Err(ApiError::unsupported_media_type(&accepted));
     }
     let mut warnings = Vec::new();
-    let document = parse(&call.body)?;
+    let mut document = parse(&call.body)?;
+    if kind == JSON_PATCH {
+        for problem in &mut document.duplicates {
+            if let StrictProblem::DuplicateField(path) = problem {
+                *problem = StrictProblem::DuplicatePatchField(std::mem::take(path));
+            }
+        }
+    }
     let said = Mutex::new(Vec::new());
     let change = |old: &Value| {
         let mut object = old.clone();
@@ -59,24 +66,22 @@ pub(crate) async fn patch(call: &Call<'_>) -> Result<Response<Body>, ApiError> {
         .map_err(|error| refused(&error))?;
         check_identity(call, &object, old)?;
         let mut problems = document.duplicates.clone();
-        problems.extend(
-            call.resource
-                .conform(&mut object)?
-                .into_iter()
-                .map(StrictProblem::UnknownField),
-        );
+        let strict = options.validation == FieldValidation::Strict;
+        let patched = if strict { object.to_string() } else { String::new() };
+        problems.extend(call.resource.unknown_fields(&mut object)?);
         let judged = options
             .validation
             .judge(problems)
-            .map_err(|error| invalid_patch(call, &error))?;
+            .map_err(|error| invalid_patch(patched, &error))?;
         *said.lock().unwrap_or_else(PoisonError::into_inner) = judged;
         Ok(Changed {
             object,
             managed: Managed::NotYet,
         })
     };
-    let written = change_object(call, &options, Operation::Update, &mut warnings, change).await?;
+    let written = change_object(call, &options, Operation::Update, &mut warnings, change).await;
     warnings.extend(said.into_inner().unwrap_or_else(PoisonError::into_inner));
+    let written = call.asides.keep(written, &mut warnings)?;
     call.answer_written(StatusCode::OK, written, &warnings).await
 }
 
@@ -86,20 +91,17 @@ async fn apply(call: &Call<'_>, options: &WriteOptions) -> Result<Response<Body>
     let decoded = decode::yaml(&call.body, &Limits::default())
         .map_err(|error| ApiError::bad_request(format!("error decoding YAML: {error}")))?;
     let mut wanted = decoded.value;
-    let mut problems = decoded.duplicates;
     check_applied(call, &wanted)?;
-    problems.extend(
-        call.resource
-            .conform(&mut wanted)?
-            .into_iter()
-            .map(StrictProblem::UnknownField),
-    );
-    warnings.extend(
-        options
-            .validation
-            .judge(problems)
-            .map_err(|error| invalid_patch(call, &error))?,
-    );
+    // What no schema knows cannot be owned, whatever the request wants done about such fields.
+    write::check_applied(call, &wanted)?;
+    call.resource.conform(&mut wanted)?;
+    let judged = options.validation.judge(decoded.duplicates).map_err(|error| {
+        ApiError::bad_request(format!(
+            "error strict decoding YAML: error converting YAML to JSON: {}",
+            error.problems()
+        ))
+    });
+    warnings.extend(judged?);
     let force = if call.query.flag("force") {
         Force::Yes
     } else {
@@ -115,7 +117,10 @@ async fn apply(call: &Call<'_>, options: &WriteOptions) -> Result<Response<Body>
             match written {
                 // Somebody else made it meanwhile; apply to that.
                 Err(error) if error.reason() == Reason::AlreadyExists => continue,
-                written => return call.answer_written(StatusCode::CREATED, written?, &warnings).await,
+                written => {
+                    let written = call.asides.keep(written, &mut warnings)?;
+                    return call.answer_written(StatusCode::CREATED, written, &warnings).await;
+                }
             }
         }
         let change = |old: &Value| {
@@ -129,7 +134,10 @@ async fn apply(call: &Call<'_>, options: &WriteOptions) -> Result<Response<Body>
         match written {
             // Somebody else deleted it meanwhile; make it.
             Err(error) if error.code() == 404 && call.path.subresource.is_empty() => {}
-            written => return call.answer_written(StatusCode::OK, written?, &warnings).await,
+            written => {
+                let written = call.asides.keep(written, &mut warnings)?;
+                return call.answer_written(StatusCode::OK, written, &warnings).await;
+            }
         }
     }
 }
@@ -174,10 +182,9 @@ fn refused(error: &PatchError) -> ApiError {
     }
 }
 
-fn invalid_patch(call: &Call<'_>, error: &StrictError) -> ApiError {
-    let body = String::from_utf8_lossy(&call.body).into_owned();
-    let error = FieldError::invalid(&Path::root("patch"), body, error.to_string());
-    ApiError::invalid(&call.resource.group_kind(), &call.path.name, &[error])
+fn invalid_patch(patched: String, error: &StrictError) -> ApiError {
+    let error = FieldError::invalid(&Path::root("patch"), patched, error.to_string());
+    ApiError::invalid(&GroupKind::new("", ""), "", &[error])
 }
 
 fn check_identity(call: &Call<'_>, object: &Value, old: &Value) -> Result<(), ApiError> {

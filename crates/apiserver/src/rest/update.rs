@@ -40,10 +40,12 @@ pub(crate) async fn update(call: &Call<'_>) -> Result<Response<Body>, ApiError> 
         })
     };
     if call.core.store.get(&call.key()).is_none() && call.resource.strategy.create_on_update() {
-        let written = write::create_object(call, object, Managed::NotYet, &options, &mut warnings).await?;
+        let written = write::create_object(call, object, Managed::NotYet, &options, &mut warnings).await;
+        let written = call.asides.keep(written, &mut warnings)?;
         return call.answer_written(StatusCode::CREATED, written, &warnings).await;
     }
-    let written = change_object(call, &options, Operation::Update, &mut warnings, change).await?;
+    let written = change_object(call, &options, Operation::Update, &mut warnings, change).await;
+    let written = call.asides.keep(written, &mut warnings)?;
     call.answer_written(StatusCode::OK, written, &warnings).await
 }
 
@@ -90,8 +92,8 @@ pub(crate) async fn change_object(
         core.admission.mutate(&attributes, &mut new, warnings).await?;
         resource.default(&mut new);
         match call.path.subresource.as_str() {
-            "finalize" => keep_all_but(&mut new, &old, "/spec/finalizers"),
-            "approval" => keep_all_but(&mut new, &old, "/status/conditions"),
+            "finalize" => keep_all_but(resource, &mut new, &old, "/spec/finalizers"),
+            "approval" => keep_all_but(resource, &mut new, &old, "/status/conditions"),
             part @ ("ephemeralcontainers" | "resize") => resource.strategy.prepare_part(part, &mut new, &old),
             // A binding writes both halves of a pod.
             "" if operation == Operation::Bind => {}
@@ -117,7 +119,7 @@ pub(crate) async fn change_object(
             }
             _ => write::validate_change(resource, &new, &old, call.scope())?,
         }
-        core.admission.validate(&attributes, &new, warnings).await?;
+        let _claim = core.admission.validate(&attributes, &new, warnings).await?;
         if unchanged(&new, &old) {
             return Ok(Written::Stored(record));
         }
@@ -193,30 +195,26 @@ fn separate_status(resource: &ResourceType, new: &mut Value, old: &Value, status
         Some(status) => kept["status"] = status.clone(),
         None => drop(kept.as_object_mut().map(|fields| fields.remove("status"))),
     }
-    let names: &[&str] = if resource.strategy.status_writes_metadata() {
-        &[
-            "managedFields",
-            "labels",
-            "annotations",
-            "finalizers",
-            "resourceVersion",
-        ]
-    } else {
-        &["managedFields", "resourceVersion"]
-    };
-    for name in names {
-        match new["metadata"].get(name) {
+    take_metadata(resource, &mut kept, new);
+    *new = kept;
+}
+
+/// Takes over of the metadata what a write of the status may change.
+fn take_metadata(resource: &ResourceType, kept: &mut Value, new: &Value) {
+    let always = ["managedFields", "resourceVersion"];
+    for name in always.iter().chain(resource.strategy.status_writes()) {
+        match new["metadata"].get(*name) {
             Some(value) => kept["metadata"][*name] = value.clone(),
             None => drop(kept["metadata"].as_object_mut().map(|metadata| metadata.remove(*name))),
         }
     }
-    *new = kept;
 }
 
-/// The old object with one field of the new one.
-fn keep_all_but(new: &mut Value, old: &Value, pointer: &str) {
+/// The old object with one field of the new one, and of its metadata what a write of the status may change.
+fn keep_all_but(resource: &ResourceType, new: &mut Value, old: &Value, pointer: &str) {
     let wanted = new.pointer(pointer).cloned();
-    *new = old.clone();
+    let given = std::mem::replace(new, old.clone());
+    take_metadata(resource, new, &given);
     let (holder, name) = pointer.rsplit_once('/').expect("a pointer names a field");
     let Some(holder) = new.pointer_mut(holder).and_then(Value::as_object_mut) else {
         return;

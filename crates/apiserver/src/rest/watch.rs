@@ -8,13 +8,13 @@ use std::{
 };
 
 use bytes::{BufMut as _, Bytes, BytesMut};
-use moorline_machinery::status::ApiError;
+use moorline_machinery::{status::ApiError, table::Headers};
 use moorline_store::{Event, ReadError, Record, Revision, Start, Watch, WatchError};
 use serde_json::{Value, json};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::{Call, form::ObjectForm, read};
-use crate::{body::Stream, query::ListOptions, select::Selection};
+use crate::{body::Stream, custom, query::ListOptions, select::Selection};
 
 /// How often a quiet watch says how far it has come, to those who want to know.
 const BOOKMARK_EVERY: Duration = Duration::from_mins(1);
@@ -34,7 +34,20 @@ pub(crate) struct Events {
     said: Option<Revision>,
     /// An answer that ends the watch right away.
     error: Option<ApiError>,
+    /// Done when what is watched is served no more, or otherwise; nothing for built-in kinds, which stay.
+    outdated: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    /// Events whose objects a webhook is bringing into the watched version.
+    converting: Option<Converting>,
 }
+
+/// Events on their way through a webhook.
+struct Converting {
+    events: Vec<Event>,
+    objects: Pin<Box<dyn Future<Output = Result<Vec<Value>, ApiError>> + Send>>,
+}
+
+/// The most events that are converted with one call.
+const BATCH: usize = 100;
 
 /// Begins the watch that a request asks for.
 pub(crate) fn watch(call: &Call<'_>, options: &ListOptions, form: ObjectForm) -> Result<Events, ApiError> {
@@ -72,25 +85,57 @@ pub(crate) fn watch(call: &Call<'_>, options: &ListOptions, form: ObjectForm) ->
         ends_at: Box::pin(sleep_until(now + lasts)),
         said: None,
         error,
+        outdated: outdated(call),
+        converting: None,
     })
+}
+
+/// Waits until a custom kind is served no more, or in another way: whoever watches has to look anew then.
+fn outdated(call: &Call<'_>) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
+    let watched = Arc::clone(call.resource.strategy.as_custom()?.family());
+    let (core, gvr) = (Arc::clone(call.core), call.resource.gvr.clone());
+    let mut changes = core.registry.changes();
+    Some(Box::pin(async move {
+        loop {
+            let now = core.registry.find(&gvr);
+            let same = now.is_some_and(|now| {
+                let custom = now.strategy.as_custom();
+                custom.is_some_and(|custom| Arc::ptr_eq(custom.family(), &watched))
+            });
+            if !same || changes.changed().await.is_err() {
+                return;
+            }
+        }
+    }))
 }
 
 impl Stream for Events {
     fn poll_piece(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let mut piece = BytesMut::new();
+        let at_once = self.form.converts_at_once();
         if let Some(error) = self.error.take() {
             append_event(&mut piece, "ERROR", &error.status().to_value());
             return Poll::Ready(Some(piece.freeze()));
         }
         loop {
+            if let Some(converting) = &mut self.converting {
+                match converting.objects.as_mut().poll(context) {
+                    Poll::Ready(objects) => self.append_converted(&mut piece, objects),
+                    Poll::Pending if piece.is_empty() => break,
+                    Poll::Pending => return Poll::Ready(Some(piece.freeze())),
+                }
+            }
             let Some(watch) = self.watch.as_mut() else {
-                return Poll::Ready(None);
+                return Poll::Ready((!piece.is_empty()).then(|| piece.freeze()));
             };
             // Many events at once make few writes.
             if piece.len() > 32 << 10 {
                 return Poll::Ready(Some(piece.freeze()));
             }
             match watch.poll_next(context) {
+                Poll::Ready(Ok(event)) if event.record().is_some() && !at_once => {
+                    self.convert(event, context);
+                }
                 Poll::Ready(Ok(event)) => self.append(&mut piece, &event),
                 Poll::Ready(Err(WatchError::Compacted { oldest })) => {
                     let reached = watch.progress().map_or(0, Revision::get);
@@ -102,6 +147,13 @@ impl Stream for Events {
                 Poll::Pending if !piece.is_empty() => return Poll::Ready(Some(piece.freeze())),
                 Poll::Pending => break,
             }
+        }
+        if self.converting.is_none()
+            && let Some(outdated) = &mut self.outdated
+            && outdated.as_mut().poll(context).is_ready()
+        {
+            self.watch = None;
+            return Poll::Ready(None);
         }
         if self.ends_at.as_mut().poll(context).is_ready() {
             self.append_bookmark(&mut piece);
@@ -123,18 +175,59 @@ impl Stream for Events {
 }
 
 impl Events {
-    fn append(&mut self, piece: &mut BytesMut, event: &Event) {
-        let (kind, record, written): (&str, &Arc<Record>, &Arc<Record>) = match event {
-            Event::Added { record, .. } => ("ADDED", record, record),
-            Event::Modified { record, .. } => ("MODIFIED", record, record),
-            Event::Deleted { record, previous } => ("DELETED", record, previous),
-            Event::InitialDone { revision } => {
-                if self.marks_initial {
-                    let annotations = json!({ "k8s.io/initial-events-end": "true" });
-                    append_event(piece, "BOOKMARK", &self.form.bookmark(*revision, Some(annotations)));
-                }
+    /// Has a webhook convert the object of an event, and those of the events that have come right after it.
+    fn convert(&mut self, event: Event, context: &mut Context<'_>) {
+        let mut records: Vec<Arc<Record>> = event.record().cloned().into_iter().collect();
+        let mut events = vec![event];
+        while events.len() < BATCH
+            && let Some(Poll::Ready(Ok(next))) = self.watch.as_mut().map(|watch| watch.poll_next(context))
+        {
+            let record = next.record().cloned();
+            let ends = record.is_none();
+            records.extend(record);
+            events.push(next);
+            if ends {
+                break;
+            }
+        }
+        let resource = Arc::clone(&self.form.resource);
+        self.converting = Some(Converting {
+            events,
+            objects: Box::pin(async move { custom::served(&resource, &records).await }),
+        });
+    }
+
+    /// Passes on what a webhook made of the objects of events. Where it failed, so does the watch.
+    fn append_converted(&mut self, piece: &mut BytesMut, objects: Result<Vec<Value>, ApiError>) {
+        let Some(Converting { events, .. }) = self.converting.take() else {
+            return;
+        };
+        let mut objects = match objects {
+            Ok(objects) => objects.into_iter(),
+            Err(error) => {
+                append_event(piece, "ERROR", &error.status().to_value());
+                self.watch = None;
                 return;
             }
+        };
+        for event in &events {
+            match kind_of(event) {
+                None => self.append(piece, event),
+                Some((kind, ..)) => {
+                    let object = objects.next().expect("as many objects come back as were sent");
+                    append_event(piece, kind, &self.form.shape(object, Headers::Shown));
+                }
+            }
+        }
+    }
+
+    fn append(&mut self, piece: &mut BytesMut, event: &Event) {
+        let Some((kind, record, written)) = kind_of(event) else {
+            if let (Event::InitialDone { revision }, true) = (event, self.marks_initial) {
+                let annotations = json!({ "k8s.io/initial-events-end": "true" });
+                append_event(piece, "BOOKMARK", &self.form.bookmark(*revision, Some(annotations)));
+            }
+            return;
         };
         piece.put_slice(b"{\"type\":\"");
         piece.put_slice(kind.as_bytes());
@@ -149,6 +242,16 @@ impl Events {
             self.said = Some(revision);
             append_event(piece, "BOOKMARK", &self.form.bookmark(revision, None));
         }
+    }
+}
+
+/// What an event is called, the object that it is about, and the one that tells when that was written.
+fn kind_of(event: &Event) -> Option<(&'static str, &Arc<Record>, &Arc<Record>)> {
+    match event {
+        Event::Added { record, .. } => Some(("ADDED", record, record)),
+        Event::Modified { record, .. } => Some(("MODIFIED", record, record)),
+        Event::Deleted { record, previous } => Some(("DELETED", record, previous)),
+        Event::InitialDone { .. } => None,
     }
 }
 

@@ -91,7 +91,8 @@ pub(crate) async fn create(call: &Call<'_>) -> Result<Response<Body>, ApiError> 
     let options = WriteOptions::parse(call)?;
     let mut warnings = Vec::new();
     let object = options::object(call, &options, &mut warnings)?;
-    let written = create_object(call, object, Managed::NotYet, &options, &mut warnings).await?;
+    let written = create_object(call, object, Managed::NotYet, &options, &mut warnings).await;
+    let written = call.asides.keep(written, &mut warnings)?;
     call.answer_written(StatusCode::CREATED, written, &warnings).await
 }
 
@@ -149,7 +150,7 @@ pub(crate) async fn create_object(
             own(call, None, &mut object, options);
         }
         validate_new(resource, &object, call.scope())?;
-        core.admission.validate(&attributes, &object, warnings).await?;
+        let _claim = core.admission.validate(&attributes, &object, warnings).await?;
         let name = meta::of(&object).name().to_owned();
         match store_new(call, &object, &name, options.dry_run).await {
             Err(error) if generated && error.reason() == Reason::AlreadyExists => {
@@ -296,8 +297,13 @@ pub(crate) fn applied(
             Err(ApiError::apply_conflict(conflicts.to_string(), causes.collect()))
         }
         Err(ApplyError::BadRequest(message)) => Err(ApiError::bad_request(message)),
-        Err(ApplyError::Untyped(message)) => Err(ApiError::internal(message)),
+        Err(ApplyError::Untyped(message)) => Err(ApiError::unknown(message)),
     }
+}
+
+/// Refuses an applied object that says what its schema does not know.
+pub(crate) fn check_applied(call: &Call<'_>, wanted: &Value) -> Result<(), ApiError> {
+    apply::check(wanted, &kind(&call.resource)).map_err(|error| ApiError::unknown(error.to_string()))
 }
 
 /// Everything that is wrong with a new object, at once.

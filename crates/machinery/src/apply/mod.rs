@@ -99,6 +99,24 @@ impl ApplyError {
     }
 }
 
+/// Whether an object that is to be applied can be read through its schema.
+pub fn check(applied: &Value, kind: &Kind<'_>) -> Result<(), ApplyError> {
+    typed::check(applied, Some(kind.schema.place()), Duplicates::Refused).map_err(|reason| {
+        ApplyError::Untyped(format!(
+            "failed to create typed patch object ({}): {reason}",
+            identity(applied)
+        ))
+    })
+}
+
+/// Lays what somebody wants of an object over it, list items being told apart as their schema says.
+pub fn overlay(object: &mut Value, wanted: &Value, kind: &Kind<'_>) -> Result<(), ApplyError> {
+    let at = Some(kind.schema.place());
+    typed::check(wanted, at, Duplicates::Refused).map_err(ApplyError::Untyped)?;
+    typed::merge(object, wanted, at);
+    Ok(())
+}
+
 /// Updaters beyond this number are merged into one entry.
 const MAX_UPDATERS: usize = 10;
 
@@ -148,12 +166,7 @@ pub fn apply(
     }
     let stored = live.unwrap_or(kind.empty);
     let recorded = ManagedFields::of(stored).map_err(|error| ApplyError::Untyped(error.to_string()))?;
-    typed::check(applied, at, Duplicates::Refused).map_err(|reason| {
-        ApplyError::Untyped(format!(
-            "failed to create typed patch object ({}): {reason}",
-            identity(applied)
-        ))
-    })?;
+    check(applied, kind)?;
     typed::check(stored, at, Duplicates::Allowed).map_err(|reason| {
         ApplyError::Untyped(format!(
             "failed to create typed live object ({}): {reason}",

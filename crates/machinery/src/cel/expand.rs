@@ -1,18 +1,34 @@
 //! Macros that the evaluator lacks, written in terms of those that it has.
 
 use kube_cel::cel::common::ast::{
-    CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, ListExpr, LiteralValue, MapExpr, operators,
+    CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedEntryExpr, IdedExpr, ListExpr, LiteralValue, MapEntryExpr,
+    MapExpr, StructExpr, operators,
 };
 
 use super::environment::{KEYS, OPTIONAL_SELECT, PUT, SORT_BY, TO_LIST};
 
 /// Rewrites an expression; the reason why not, if it uses something that cannot be evaluated.
-pub(super) fn expand(expression: IdedExpr) -> Result<IdedExpr, String> {
-    Expander { names: 0 }.walk(expression)
+pub(super) fn expand(expression: IdedExpr, literals: Literals) -> Result<IdedExpr, String> {
+    Expander { names: 0, literals }.walk(expression)
+}
+
+/// Whether objects can be written out, as in `Object{spec: Object.spec{replicas: 1}}`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Literals {
+    /// Expressions judge and make nothing.
+    Refused,
+    /// Expressions make objects, or patches.
+    Objects,
+}
+
+/// Whether a type is one of those that mutations are made of.
+fn makes_object(name: &str) -> bool {
+    name == "JSONPatch" || name == "Object" || name.starts_with("Object.")
 }
 
 struct Expander {
     names: usize,
+    literals: Literals,
 }
 
 impl Expander {
@@ -55,11 +71,36 @@ impl Expander {
                 *select.operand = self.walk(std::mem::take(&mut *select.operand))?;
                 Expr::Select(select)
             }
+            Expr::Struct(literal) if self.literals == Literals::Objects && makes_object(&literal.type_name) => {
+                Expr::Map(self.object(literal)?)
+            }
             Expr::Struct(literal) => return Err(format!("undeclared reference to '{}'", literal.type_name)),
             Expr::Unspecified => return Err("empty expression".to_owned()),
             other => other,
         };
         Ok(IdedExpr { id, expr })
+    }
+
+    /// An object that is written out, as the map that it is.
+    fn object(&mut self, literal: StructExpr) -> Result<MapExpr, String> {
+        let mut entries = Vec::with_capacity(literal.entries.len());
+        for IdedEntryExpr { id, expr } in literal.entries {
+            let EntryExpr::StructField(field) = expr else {
+                return Err("entry of a map in an object".to_owned());
+            };
+            let key = IdedExpr {
+                id,
+                expr: Expr::Literal(LiteralValue::String(field.field.into())),
+            };
+            let value = self.walk(field.value)?;
+            let expr = EntryExpr::MapEntry(MapEntryExpr {
+                key,
+                value,
+                optional: field.optional,
+            });
+            entries.push(IdedEntryExpr { id, expr });
+        }
+        Ok(MapExpr { entries })
     }
 
     fn call(

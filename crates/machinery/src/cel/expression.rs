@@ -8,8 +8,8 @@ use kube_cel::cel::{Context, Value as Cel};
 use serde_json::Value;
 
 use super::environment;
-use super::expand::expand;
-use super::value::{escaped, to_cel};
+use super::expand::{Literals, expand};
+use super::value::{escaped, from_cel, to_cel};
 use crate::schema::node::{Additional, Place, Type};
 
 /// A compiled condition over named JSON values, such as a match condition of a webhook over `object`, `oldObject` and
@@ -36,6 +36,23 @@ impl Program {
             .map_err(CelError::Compile)
     }
 
+    /// The same for an expression that makes an object or a list of patch operations.
+    pub fn compile_mutation(source: &str, variables: &[&str]) -> Result<Self, CelError> {
+        Expression::compile_with(source, variables, Literals::Objects)
+            .map(Self)
+            .map_err(CelError::Compile)
+    }
+
+    /// What the expression comes to, as JSON.
+    pub fn evaluate(&self, bindings: &[(&str, &Value)]) -> Result<Value, CelError> {
+        let mut context = environment::scope();
+        for (name, value) in bindings {
+            context.add_variable_from_value(*name, to_cel(value, None));
+        }
+        let value = Cel::resolve(&self.0.ast, &context).map_err(|error| lower_first(&error.to_string()));
+        value.and_then(|value| from_cel(&value)).map_err(CelError::Evaluate)
+    }
+
     /// Whether the condition holds. Each variable that was declared should be bound; one that is not is an error once
     /// it is needed.
     pub fn matches(&self, bindings: &[(&str, &Value)]) -> Result<bool, CelError> {
@@ -55,6 +72,10 @@ pub(super) struct Expression {
 
 impl Expression {
     pub(super) fn compile(source: &str, variables: &[&str]) -> Result<Self, String> {
+        Self::compile_with(source, variables, Literals::Refused)
+    }
+
+    fn compile_with(source: &str, variables: &[&str], literals: Literals) -> Result<Self, String> {
         let parsed = Parser::new()
             .enable_optional_syntax(true)
             .parse(source)
@@ -66,7 +87,7 @@ impl Expression {
                     .collect();
                 errors.join(", ")
             })?;
-        let ast = expand(parsed)?;
+        let ast = expand(parsed, literals)?;
         let mut names = Names {
             scope: Vec::new(),
             mentioned: HashSet::new(),

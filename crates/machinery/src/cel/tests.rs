@@ -271,3 +271,20 @@ fn an_error_while_evaluating_is_told_with_the_rule() {
         ["spec: Invalid value: \"object\": no such key: a evaluating rule: failed rule: self.a.size() > 0"]
     );
 }
+
+#[test]
+fn a_mutation_makes_an_object() {
+    let program = Program::compile_mutation(
+        "Object{metadata: Object.metadata{annotations: {\"by\": object.kind}}, spec: Object.spec{replicas: 1 + 2}}",
+        &["object"],
+    );
+    let made = program
+        .unwrap()
+        .evaluate(&[("object", &json!({ "kind": "A" }))])
+        .unwrap();
+    assert_eq!(
+        made,
+        json!({ "metadata": { "annotations": { "by": "A" } }, "spec": { "replicas": 3 } })
+    );
+    assert!(Program::compile("Object{}", &[]).is_err());
+}

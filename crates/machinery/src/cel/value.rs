@@ -46,6 +46,34 @@ pub(super) fn to_cel(value: &Value, place: Option<Place<'_>>) -> Cel {
     }
 }
 
+/// The JSON of a value, or why it has none.
+pub(super) fn from_cel(value: &Cel) -> Result<Value, String> {
+    Ok(match value {
+        Cel::Null => Value::Null,
+        Cel::Bool(bool) => (*bool).into(),
+        Cel::Int(number) => (*number).into(),
+        Cel::UInt(number) => (*number).into(),
+        Cel::Float(number) => (*number).into(),
+        Cel::String(text) => text.as_str().into(),
+        Cel::Bytes(bytes) => base64::engine::general_purpose::STANDARD.encode(&**bytes).into(),
+        Cel::Timestamp(time) => time.to_rfc3339().into(),
+        Cel::List(items) => Value::Array(items.iter().map(from_cel).collect::<Result<_, _>>()?),
+        Cel::Map(map) => {
+            let entries = map.map.iter().map(|(key, value)| {
+                let name = match key {
+                    Key::String(name) => name.to_string(),
+                    Key::Int(number) => number.to_string(),
+                    Key::Uint(number) => number.to_string(),
+                    Key::Bool(bool) => bool.to_string(),
+                };
+                Ok((name, from_cel(value)?))
+            });
+            Value::Object(entries.collect::<Result<_, String>>()?)
+        }
+        other => return Err(format!("a {} has no JSON", other.type_of())),
+    })
+}
+
 fn text_to_cel(text: &str, place: Option<Place<'_>>) -> Cel {
     let format = place
         .and_then(|place| place.node.checks.as_deref())

@@ -23,11 +23,20 @@ pub enum StrictProblem {
     UnknownField(String),
     /// It occurs more than once.
     DuplicateField(String),
+    /// It occurs more than once in an operation of a JSON patch.
+    DuplicatePatchField(String),
+    /// A name of YAML occurs more than once in a map.
+    RepeatedName {
+        /// Where it occurs again.
+        line: u64,
+        /// The name.
+        name: String,
+    },
 }
 
 /// A request refused by strict validation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("strict decoding error: {}", join(.0))]
+#[error("strict decoding error: {}", self.problems())]
 pub struct StrictError(pub Vec<StrictProblem>);
 
 impl FieldValidation {
@@ -61,10 +70,27 @@ impl fmt::Display for StrictProblem {
         match self {
             StrictProblem::UnknownField(path) => write!(f, "unknown field {}", quote(path)),
             StrictProblem::DuplicateField(path) => write!(f, "duplicate field {}", quote(path)),
+            StrictProblem::DuplicatePatchField(path) => write!(f, "json patch duplicate field {}", quote(path)),
+            StrictProblem::RepeatedName { line, name } => {
+                write!(f, "line {line}: key {} already set in map", quote(name))
+            }
         }
     }
 }
 
-fn join(problems: &[StrictProblem]) -> String {
-    problems.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+impl StrictError {
+    /// All problems as one text. What the reader of YAML found comes first, and as one problem.
+    pub fn problems(&self) -> String {
+        let of_yaml = |problem: &&StrictProblem| matches!(problem, StrictProblem::RepeatedName { .. });
+        let repeated: String = (self.0.iter().filter(of_yaml))
+            .map(|problem| format!("\n  {problem}"))
+            .collect();
+        let repeated = (!repeated.is_empty()).then(|| format!("yaml: unmarshal errors:{repeated}"));
+        let others = self
+            .0
+            .iter()
+            .filter(|problem| !of_yaml(problem))
+            .map(ToString::to_string);
+        repeated.into_iter().chain(others).collect::<Vec<_>>().join(", ")
+    }
 }

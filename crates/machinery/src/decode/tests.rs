@@ -191,3 +191,29 @@ proptest! {
         let _ = yaml(text.as_bytes(), &Limits::default());
     }
 }
+
+#[test]
+fn problems_come_in_the_order_of_the_text() {
+    let body = br#"{"zed":1,"data":{"a":"b","a":"c"},"list":[{"x":1}],"alpha":2}"#;
+    let unknown = |path: &str| StrictProblem::UnknownField(path.to_owned());
+    let mut problems = json(body, &Limits::default()).unwrap().duplicates;
+    problems.extend([unknown("alpha"), unknown("list[0].x"), unknown("zed")]);
+    in_text_order(body, &mut problems);
+    assert_eq!(
+        StrictError(problems).to_string(),
+        "strict decoding error: unknown field \"zed\", duplicate field \"data.a\", unknown field \"list[0].x\", \
+         unknown field \"alpha\""
+    );
+}
+
+#[test]
+fn yaml_tells_the_line_of_a_name_that_is_repeated() {
+    let body = b"kind: A\nspec:\n  a: 1\n  b: 2\n  a: 3\n  b: 4\n";
+    let mut problems = yaml(body, &Limits::default()).unwrap().duplicates;
+    problems.push(StrictProblem::UnknownField("unk".to_owned()));
+    assert_eq!(
+        StrictError(problems).to_string(),
+        "strict decoding error: yaml: unmarshal errors:\n  line 5: key \"a\" already set in map\n  line 6: key \"b\" \
+         already set in map, unknown field \"unk\""
+    );
+}

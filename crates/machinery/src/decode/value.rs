@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
+use serde_saphyr::Spanned;
 
 use super::StrictProblem;
 use crate::field::Path;
@@ -16,14 +17,25 @@ pub(super) struct ValueSeed<'a, 'd> {
     path: &'a Path<'a>,
     /// How many more lists and maps may open.
     depth: usize,
+    names: Names,
     duplicates: &'d mut Vec<StrictProblem>,
 }
 
+/// How the names of map entries are read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Names {
+    /// As they are.
+    Plain,
+    /// With the line that they stand in, which readers of YAML tell.
+    Located,
+}
+
 impl<'a, 'd> ValueSeed<'a, 'd> {
-    pub(super) fn new(path: &'a Path<'a>, depth: usize, duplicates: &'d mut Vec<StrictProblem>) -> Self {
+    pub(super) fn new(path: &'a Path<'a>, depth: usize, names: Names, duplicates: &'d mut Vec<StrictProblem>) -> Self {
         ValueSeed {
             path,
             depth,
+            names,
             duplicates,
         }
     }
@@ -97,7 +109,7 @@ impl<'de> Visitor<'de> for ValueSeed<'_, '_> {
         let mut items = Vec::new();
         loop {
             let path = self.path.index(items.len());
-            match sequence.next_element_seed(ValueSeed::new(&path, depth, self.duplicates))? {
+            match sequence.next_element_seed(ValueSeed::new(&path, depth, self.names, self.duplicates))? {
                 Some(item) => items.push(item),
                 None => return Ok(Value::Array(items)),
             }
@@ -107,12 +119,18 @@ impl<'de> Visitor<'de> for ValueSeed<'_, '_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
         let depth = self.deeper()?;
         let mut entries = Map::new();
-        while let Some(Name(name)) = map.next_key()? {
+        while let Some((name, line)) = self.names.next(&mut map)? {
             let path = self.path.child(&name);
             if entries.contains_key(&name) {
-                self.duplicates.push(StrictProblem::DuplicateField(path.to_string()));
+                self.duplicates.push(match line {
+                    None => StrictProblem::DuplicateField(path.to_string()),
+                    Some(line) => StrictProblem::RepeatedName {
+                        line,
+                        name: name.clone(),
+                    },
+                });
             }
-            let value = map.next_value_seed(ValueSeed::new(&path, depth, self.duplicates))?;
+            let value = map.next_value_seed(ValueSeed::new(&path, depth, self.names, self.duplicates))?;
             entries.insert(name, value);
         }
         Ok(Value::Object(entries))
@@ -127,6 +145,19 @@ fn float<E: Error>(value: f64) -> Result<Value, E> {
     Number::from_f64(value)
         .map(Value::Number)
         .ok_or_else(|| E::custom("number is not finite"))
+}
+
+impl Names {
+    /// The next name of a map, with its line if that is wanted.
+    fn next<'de, A: MapAccess<'de>>(self, map: &mut A) -> Result<Option<(String, Option<u64>)>, A::Error> {
+        Ok(match self {
+            Names::Plain => map.next_key()?.map(|Name(name)| (name, None)),
+            Names::Located => {
+                let name: Option<Spanned<Name>> = map.next_key()?;
+                name.map(|name| (name.value.0, Some(name.referenced.line())))
+            }
+        })
+    }
 }
 
 /// The name of a map entry. YAML has others than text; they are named by how they are written.

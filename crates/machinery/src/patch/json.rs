@@ -40,7 +40,8 @@ pub fn json_patch(document: &mut Value, patch: &Value) -> Result<(), PatchError>
 }
 
 /// A replacement of a member that an object does not have adds it: API servers never held that part of the RFC, and
-/// `kubectl rollout undo` counts on it.
+/// `kubectl rollout undo` counts on it. Nor did they hold that what is copied must be there: a member that an object
+/// does not have is copied as null.
 fn lenient(document: &Value, operation: PatchOperation) -> PatchOperation {
     match operation {
         PatchOperation::Replace(replace)
@@ -50,6 +51,16 @@ fn lenient(document: &Value, operation: PatchOperation) -> PatchOperation {
             PatchOperation::Add(AddOperation {
                 path: replace.path,
                 value: replace.value,
+            })
+        }
+        PatchOperation::Copy(copy)
+            if resolve(document, &copy.from).is_none()
+                && (copy.from.parent())
+                    .is_some_and(|parent| resolve(document, parent).is_some_and(Value::is_object)) =>
+        {
+            PatchOperation::Add(AddOperation {
+                path: copy.path,
+                value: Value::Null,
             })
         }
         other => other,
@@ -257,9 +268,9 @@ mod tests {
                 "add operation does not apply: doc is missing path: \"/list/9\": missing value",
             ),
             (
-                json!([{"op": "copy", "from": "/x", "path": "/y"}]),
+                json!([{"op": "copy", "from": "/x/z", "path": "/y"}]),
                 422,
-                "copy operation does not apply: doc is missing from path: /x: missing value",
+                "copy operation does not apply: doc is missing from path: /x/z: missing value",
             ),
             (json!([{"op": "fly", "path": "/x"}]), 422, "Unexpected kind: fly"),
             (json!([{"path": "/x"}]), 422, "Unexpected kind: unknown"),

@@ -100,7 +100,6 @@ fn container(container: &mut Map<String, Value>, host_network: bool, ephemeral: 
             }
         }
     }
-    requests(container);
 }
 
 fn handler(handler: &mut Map<String, Value>) {
@@ -129,8 +128,14 @@ fn requests(container: &mut Map<String, Value>) {
     }
 }
 
-/// A pod that limits its containers together requests what they request, or else what it is limited to.
+/// What a pod requests without saying so; templates of pods are left as they were written. A pod that limits its
+/// containers together requests what they request, or else what it is limited to.
 pub(super) fn requests_of_pod(spec: &mut Map<String, Value>) {
+    for list in ["containers", "initContainers"] {
+        for container in each(spec, list) {
+            requests(container);
+        }
+    }
     let containers = spec
         .get("containers")
         .and_then(Value::as_array)
@@ -243,7 +248,7 @@ mod tests {
                     "httpGet": { "port": 80, "path": "/", "scheme": "HTTP" },
                     "timeoutSeconds": 5, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3,
                 },
-                "resources": { "limits": { "cpu": "1" }, "requests": { "cpu": "1" } },
+                "resources": { "limits": { "cpu": "1" } },
                 "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File",
             }],
             "volumes": [{ "name": "v", "emptyDir": {} }, { "name": "c", "configMap": { "name": "c", "defaultMode": 420 } }],

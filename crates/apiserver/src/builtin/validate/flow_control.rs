@@ -194,7 +194,7 @@ pub(super) fn priority_level(object: &At<'_>, errors: &mut Errors) {
                 limited.missing(errors, "must not be empty when type is Limited");
             }
         }
-        _ => kind.one_of(errors, &["Exempt", "Limited"]),
+        _ => kind.require_one_of(errors, &["Exempt", "Limited"]),
     }
 }
 
@@ -229,7 +229,7 @@ fn response(response: &At<'_>, errors: &mut Errors) {
                 queuing.missing(errors, "must not be empty if limited.limitResponse.type is Limited");
             }
         }
-        _ => kind.one_of(errors, &["Queue", "Reject"]),
+        _ => kind.require_one_of(errors, &["Queue", "Reject"]),
     }
 }
 

@@ -11,6 +11,7 @@ use super::{
     at::{At, Errors, dig, internal_value, same, shown},
     pod,
 };
+use crate::builtin::certificate_requests::Request;
 
 /// A disruption budget.
 pub(super) fn disruption_budget(object: &At<'_>, errors: &mut Errors) {
@@ -140,6 +141,10 @@ const USAGES: [&str; 23] = [
 /// A request for a certificate.
 pub(super) fn signing_request(object: &At<'_>, errors: &mut Errors) {
     let spec = object.at("spec");
+    let request = spec.at("request");
+    if let Err(why) = Request::parse(request.text()) {
+        request.invalid(errors, why);
+    }
     let usages = spec.at("usages");
     if usages.items().is_empty() {
         usages.missing(errors, "usages is required");
