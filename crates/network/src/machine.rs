@@ -54,10 +54,15 @@ impl Turn {
     /// Switches forwarding on for the links of the machine's default routes.
     pub(crate) fn forward_from_outside(&self, instance: &InstanceName, netlink: &mut Netlink) -> Result<()> {
         let mut changed = self.changed()?;
+        let mut off = Vec::new();
         for link in uplinks(netlink)? {
             let path = setting_path("ipv4", &link, "forwarding");
             let value = fs::read_to_string(&path).map_err(on_file("cannot read", &path))?;
             let was = value.trim().to_owned();
+            if was != "1" {
+                off.push(path.clone());
+            }
+            // On already, and not by an instance: then it is the machine's own affair.
             if was != "1" || changed.contains_key(&path) {
                 let entry = changed.entry(path).or_insert_with(|| Changed {
                     was,
@@ -67,8 +72,8 @@ impl Turn {
             }
         }
         record::write(&self.settings, &changed)?;
-        for path in changed.keys() {
-            fs::write(path, "1").map_err(on_file("cannot write", path))?;
+        for path in off {
+            fs::write(&path, "1").map_err(on_file("cannot write", path))?;
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use moorline_network::{
     Attachment, Config, Endpoint, HostPort, InstanceName, Network, NodeName, Outside, PodId, PodNetwork, Protocol,
-    ServicePort,
+    Ranges, ServicePort,
 };
 
 /// How long a packet that should arrive may take.
@@ -35,6 +35,16 @@ impl Instance {
     }
 
     pub(crate) fn with(outside: Outside) -> Option<Self> {
+        Self::made(outside, None)
+    }
+
+    /// An instance whose ranges no other test takes over when it is gone: `10.<number>` and the next.
+    pub(crate) fn alone_at(number: u8, outside: Outside) -> Option<Self> {
+        let range = |number: u8| format!("10.{number}.0.0/16").parse().unwrap();
+        Self::made(outside, Some(Ranges::new(range(number), range(number + 1)).unwrap()))
+    }
+
+    fn made(outside: Outside, ranges: Option<Ranges>) -> Option<Self> {
         if let Some(reason) = missing() {
             eprintln!("SKIPPED: {reason}");
             return None;
@@ -44,7 +54,7 @@ impl Instance {
         let config = Config {
             instance: InstanceName::new(name).unwrap(),
             directory: directory.path().join("network"),
-            ranges: None,
+            ranges,
             outside,
         };
         let mut instance = Self {
@@ -247,7 +257,8 @@ pub(crate) fn mounts_below(directory: &Path) -> Vec<PathBuf> {
     points.filter(|point| point.starts_with(directory)).collect()
 }
 
-fn missing() -> Option<&'static str> {
+/// What this machine lacks for these tests.
+pub(crate) fn missing() -> Option<&'static str> {
     if !nix::unistd::geteuid().is_root() {
         return Some("making network namespaces and links needs root");
     }

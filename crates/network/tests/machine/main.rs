@@ -13,4 +13,5 @@ mod faults;
 mod harness;
 mod lifecycle;
 mod measures;
+mod outside;
 mod services;
