@@ -381,3 +381,6 @@ const BUILT_IN: &[BuiltIn] = &[
         &[("mariadb.sh", include_str!("../../../recipes/mariadb.sh"))],
     ),
 ];
+
+#[cfg(test)]
+mod tests;
