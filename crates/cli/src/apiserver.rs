@@ -1,11 +1,10 @@
 //! `moorline apiserver`: the embedded Kubernetes API, alone.
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use anyhow::{Context as _, Result};
 use clap::Args;
 use moorline_apiserver::{
-    core::RealWorld,
     serve::Stopped,
     server::{ApiServer, Config},
 };
@@ -50,7 +49,7 @@ async fn serve(arguments: Arguments) -> Result<()> {
     let config = Config {
         directory: arguments.data_dir,
         listen: arguments.listen,
-        world: Arc::new(RealWorld),
+        ..Config::ephemeral()
     };
     let server = ApiServer::start(config).await.context("the API server did not start")?;
     for cut in server.recovery().into_iter().flat_map(|recovery| &recovery.cut) {
