@@ -11,9 +11,15 @@ use crate::object::Object;
 /// one of a set. When the two cannot be compared, the answer is no, and the server decides.
 pub(crate) fn is_in_place(base: &Object, desired: &Object, field_owner: &str) -> bool {
     let applied = &base.meta().applied;
-    let Some((_, owned)) = applied.iter().find(|(owner, _)| **owner == *field_owner) else { return false };
-    let Ok(Value::Object(owned)) = serde_json::from_str(owned) else { return false };
-    let (Value::Object(mut desired), Value::Object(base)) = (desired.value(), base.value()) else { return false };
+    let Some((_, owned)) = applied.iter().find(|(owner, _)| **owner == *field_owner) else {
+        return false;
+    };
+    let Ok(Value::Object(owned)) = serde_json::from_str(owned) else {
+        return false;
+    };
+    let (Value::Object(mut desired), Value::Object(base)) = (desired.value(), base.value()) else {
+        return false;
+    };
     // What names an object is never owned.
     desired.remove("apiVersion");
     desired.remove("kind");
@@ -27,7 +33,9 @@ pub(crate) fn is_in_place(base: &Object, desired: &Object, field_owner: &str) ->
 fn map_in_place(desired: &Map<String, Value>, base: &Map<String, Value>, owned: &Map<String, Value>) -> bool {
     let wanted = desired.iter().filter(|(_, value)| !is_absent(value));
     let all_there = wanted.clone().all(|(name, value)| {
-        let Some(Value::Object(owned)) = owned.get(&format!("f:{name}")) else { return false };
+        let Some(Value::Object(owned)) = owned.get(&format!("f:{name}")) else {
+            return false;
+        };
         base.get(name).is_some_and(|base| in_place(value, base, owned))
     });
     let nothing_else = owned
@@ -63,7 +71,9 @@ fn list_in_place(desired: &[Value], base: &[Value], owned: &Map<String, Value>) 
     for (key, owned) in owned {
         let Value::Object(owned) = owned else { return false };
         let found = if let Some(keys) = key.strip_prefix("k:") {
-            let Ok(Value::Object(keys)) = serde_json::from_str::<Value>(keys) else { return false };
+            let Ok(Value::Object(keys)) = serde_json::from_str::<Value>(keys) else {
+                return false;
+            };
             // A key that was left out was given by a default.
             let named = |element: &&Value, may_lack: bool| {
                 keys.iter().all(|(name, value)| match element.get(name) {
@@ -73,9 +83,13 @@ fn list_in_place(desired: &[Value], base: &[Value], owned: &Map<String, Value>) 
             };
             let wanted = desired.iter().find(|element| named(element, true));
             let there = base.iter().find(|element| named(element, false));
-            wanted.zip(there).is_some_and(|(wanted, there)| element_in_place(wanted, there, owned, &keys))
+            wanted
+                .zip(there)
+                .is_some_and(|(wanted, there)| element_in_place(wanted, there, owned, &keys))
         } else if let Some(value) = key.strip_prefix("v:") {
-            let Ok(value) = serde_json::from_str::<Value>(value) else { return false };
+            let Ok(value) = serde_json::from_str::<Value>(value) else {
+                return false;
+            };
             desired.contains(&value) && base.contains(&value)
         } else if key == "." {
             continue;
@@ -92,9 +106,13 @@ fn list_in_place(desired: &[Value], base: &[Value], owned: &Map<String, Value>) 
 
 /// Like any map, but the keys that name the element may be owned without being desired.
 fn element_in_place(wanted: &Value, there: &Value, owned: &Map<String, Value>, keys: &Map<String, Value>) -> bool {
-    let (Value::Object(wanted), Value::Object(there)) = (wanted, there) else { return false };
+    let (Value::Object(wanted), Value::Object(there)) = (wanted, there) else {
+        return false;
+    };
     if owned.keys().all(|key| key == ".") {
-        return wanted.iter().all(|(name, value)| there.get(name).is_some_and(|there| covers(there, value)));
+        return wanted
+            .iter()
+            .all(|(name, value)| there.get(name).is_some_and(|there| covers(there, value)));
     }
     let mut wanted = wanted.clone();
     for (name, value) in keys {

@@ -32,7 +32,10 @@ pub struct TokioTime {
 impl TokioTime {
     /// It is `origin` now.
     pub fn starting_at(origin: Timestamp) -> Self {
-        Self { start: Instant::now(), origin }
+        Self {
+            start: Instant::now(),
+            origin,
+        }
     }
 }
 

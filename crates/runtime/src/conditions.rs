@@ -27,7 +27,11 @@ pub(crate) struct Account {
 impl Account {
     pub(crate) fn note_end(&mut self, end: &End, look_again: Option<&LookAgain>) {
         if let End::Failed(failed) = end {
-            self.trouble.extend(failed.iter().map(|failed| (failed.failure.class, failed.failure.message.clone())));
+            self.trouble.extend(
+                failed
+                    .iter()
+                    .map(|failed| (failed.failure.class, failed.failure.message.clone())),
+            );
         }
         self.look_again = look_again.map(|look| look.reason.clone());
     }
@@ -50,7 +54,10 @@ pub(crate) fn unready(child: &Object) -> Option<String> {
         .iter()
         .find(|condition| matches!(condition["type"].as_str(), Some("Ready" | "Available")))
         .filter(|condition| condition["status"] != "True")?;
-    let message = telling["message"].as_str().filter(|message| !message.is_empty()).or(telling["reason"].as_str());
+    let message = telling["message"]
+        .as_str()
+        .filter(|message| !message.is_empty())
+        .or(telling["reason"].as_str());
     Some(match message {
         Some(message) => format!("{target} is not ready: {message}"),
         None => format!("{target} is not ready"),
@@ -79,7 +86,11 @@ pub(crate) fn write(
         }
     }
     let words = |class: Class| {
-        let told: Vec<&str> = trouble.iter().filter(|(of, _)| *of == class).map(|(_, words)| words.as_str()).collect();
+        let told: Vec<&str> = trouble
+            .iter()
+            .filter(|(of, _)| *of == class)
+            .map(|(_, words)| words.as_str())
+            .collect();
         (!told.is_empty()).then(|| told.join("; "))
     };
     let (failing, stuck, mut waiting) = (words(Class::Retry), words(Class::Terminal), words(Class::Waiting));
@@ -125,9 +136,16 @@ pub(crate) fn write(
             ("False", "Unmet", unmet.join("; "))
         }
     });
-    let all = [("Ready", Some(ready)), ("Progressing", Some(progressing)), ("Stalled", Some(stalled)), ("DependenciesReady", dependencies)];
+    let all = [
+        ("Ready", Some(ready)),
+        ("Progressing", Some(progressing)),
+        ("Stalled", Some(stalled)),
+        ("DependenciesReady", dependencies),
+    ];
     for (name, condition) in all {
-        let Some((is, reason, message)) = condition else { continue };
+        let Some((is, reason, message)) = condition else {
+            continue;
+        };
         put(status, before, name, generation, now, (is, reason, &message));
     }
     status["observedGeneration"] = generation.into();
@@ -135,7 +153,11 @@ pub(crate) fn write(
 
 fn put(status: &mut Value, before: &Value, name: &str, generation: i64, now: Timestamp, said: (&str, &str, &str)) {
     let (is, reason, message) = said;
-    let before = before["conditions"].as_array().into_iter().flatten().find(|condition| condition["type"] == name);
+    let before = before["conditions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|condition| condition["type"] == name);
     let since = before
         .filter(|before| before["status"] == is)
         .and_then(|before| before["lastTransitionTime"].as_str())
@@ -148,7 +170,9 @@ fn put(status: &mut Value, before: &Value, name: &str, generation: i64, now: Tim
     if !status["conditions"].is_array() {
         status["conditions"] = json!([]);
     }
-    let conditions = status["conditions"].as_array_mut().expect("it was made an array just now");
+    let conditions = status["conditions"]
+        .as_array_mut()
+        .expect("it was made an array just now");
     match conditions.iter_mut().find(|condition| condition["type"] == name) {
         // The actor's own words, as long as they are not merely what was there before.
         Some(own) if Some(&*own) != before && own["observedGeneration"] == generation => {}

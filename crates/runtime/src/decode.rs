@@ -24,7 +24,9 @@ pub(crate) fn at_the_door(kind: &Kind, json: &[u8], keep: &[Arc<str>]) -> Result
     };
     let outer: Outer<'_> = serde_json::from_slice(json).map_err(unreadable)?;
     let metadata: Metadata<'_> = serde_json::from_str(outer.metadata.get()).map_err(unreadable)?;
-    let managed = metadata.managed_fields.map(|fields| range_of_member(json, fields.get()));
+    let managed = metadata
+        .managed_fields
+        .map(|fields| range_of_member(json, fields.get()));
     let meta = metadata.settle(keep);
 
     let prefix = if outer.api_version.is_none() {
@@ -46,6 +48,26 @@ pub(crate) fn at_the_door(kind: &Kind, json: &[u8], keep: &[Arc<str>]) -> Result
     Ok((meta, kept.into_boxed_slice()))
 }
 
+/// Which object some JSON is, and which version of it: enough to know that nothing has changed.
+pub(crate) struct Glance<'a> {
+    pub(crate) namespace: Cow<'a, str>,
+    pub(crate) name: Cow<'a, str>,
+    pub(crate) uid: Cow<'a, str>,
+    pub(crate) version: u64,
+}
+
+/// Looks at an object without taking it in; `None` when it cannot be read.
+pub(crate) fn glance(json: &str) -> Option<Glance<'_>> {
+    let outer: Outer<'_> = serde_json::from_str(json).ok()?;
+    let identity: Identity<'_> = serde_json::from_str(outer.metadata.get()).ok()?;
+    Some(Glance {
+        namespace: identity.namespace.0,
+        name: identity.name.0,
+        uid: identity.uid.0,
+        version: identity.resource_version.0.parse().ok()?,
+    })
+}
+
 /// The bytes of a member of an object, with its key and one comma, by its value, which lies within `json`.
 fn range_of_member(json: &[u8], value: &str) -> Range<usize> {
     let start = value.as_ptr() as usize - json.as_ptr() as usize;
@@ -57,7 +79,11 @@ fn range_of_member(json: &[u8], value: &str) -> Range<usize> {
         before -= 1;
         quotes += usize::from(json[before] == b'"');
     }
-    let blank_before = json[..before].iter().rev().take_while(|byte| byte.is_ascii_whitespace()).count();
+    let blank_before = json[..before]
+        .iter()
+        .rev()
+        .take_while(|byte| byte.is_ascii_whitespace())
+        .count();
     if json[before - blank_before - 1] == b',' {
         return before - blank_before - 1..end;
     }
@@ -74,6 +100,19 @@ struct Outer<'a> {
     api_version: Option<IgnoredAny>,
     #[serde(borrow)]
     metadata: &'a RawValue,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Identity<'a> {
+    #[serde(borrow, default)]
+    name: Text<'a>,
+    #[serde(borrow, default)]
+    namespace: Text<'a>,
+    #[serde(borrow, default)]
+    uid: Text<'a>,
+    #[serde(borrow, default)]
+    resource_version: Text<'a>,
 }
 
 #[derive(Deserialize)]
@@ -141,10 +180,16 @@ impl Metadata<'_> {
             version: self.resource_version.0.parse().unwrap_or(0),
             generation: self.generation.unwrap_or(0),
             deleting: self.deletion_timestamp.is_some_and(|stamp| stamp.get() != "null"),
-            labels: labels.iter().map(|(key, value)| (intern(&key.0), intern(&value.0))).collect(),
+            labels: labels
+                .iter()
+                .map(|(key, value)| (intern(&key.0), intern(&value.0)))
+                .collect(),
             owners: owners.iter().map(Reference::settle).collect(),
             finalizers: finalizers.iter().map(|name| intern(&name.0)).collect(),
-            applied: self.managed_fields.map(|fields| applied(fields.get(), keep)).unwrap_or_default(),
+            applied: self
+                .managed_fields
+                .map(|fields| applied(fields.get(), keep))
+                .unwrap_or_default(),
         }
     }
 }
@@ -235,7 +280,10 @@ mod tests {
             assert_eq!(value["spec"], json!({ "a": [1, {}] }));
         }
         let (_, value) = read(r#"{"metadata":{"managedFields":[]},"spec":1}"#, &[]);
-        assert_eq!(value, json!({ "apiVersion": "v1", "kind": "Pod", "metadata": {}, "spec": 1 }));
+        assert_eq!(
+            value,
+            json!({ "apiVersion": "v1", "kind": "Pod", "metadata": {}, "spec": 1 })
+        );
     }
 
     #[test]
@@ -271,6 +319,9 @@ mod tests {
     #[test]
     fn what_is_no_object_is_refused_with_its_kind() {
         let error = at_the_door(&Kind::of::<Pod>(), br#"{"metadata":5}"#, &[]).unwrap_err();
-        assert!(error.to_string().starts_with("cannot read an object of kind Pod: "), "{error}");
+        assert!(
+            error.to_string().starts_with("cannot read an object of kind Pod: "),
+            "{error}"
+        );
     }
 }

@@ -53,7 +53,10 @@ impl Dependency {
             name,
             kind: Kind::of::<T>(),
             references: Arc::new(move |dependant| {
-                dependant.decode::<K>().map(|dependant| references(&dependant)).unwrap_or_default()
+                dependant
+                    .decode::<K>()
+                    .map(|dependant| references(&dependant))
+                    .unwrap_or_default()
             }),
             predicate: Arc::new(move |object| match object.decode::<T>() {
                 Ok(object) => predicate(&object),
@@ -69,7 +72,12 @@ impl Dependency {
         references: impl Fn(&Object) -> Vec<Key> + Send + Sync + 'static,
         predicate: impl Fn(&Object) -> Result<(), String> + Send + Sync + 'static,
     ) -> Self {
-        Self { name, kind, references: Arc::new(references), predicate: Arc::new(predicate) }
+        Self {
+            name,
+            kind,
+            references: Arc::new(references),
+            predicate: Arc::new(predicate),
+        }
     }
 
     /// The keys that an object refers to.
@@ -91,12 +99,19 @@ impl Dependency {
                 }
             }
         }
-        if unmet.is_empty() { Met::Yes } else { Met::No(unmet.join("; ")) }
+        if unmet.is_empty() {
+            Met::Yes
+        } else {
+            Met::No(unmet.join("; "))
+        }
     }
 }
 
 impl fmt::Debug for Dependency {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Dependency").field("name", &self.name).field("kind", &self.kind).finish_non_exhaustive()
+        f.debug_struct("Dependency")
+            .field("name", &self.name)
+            .field("kind", &self.kind)
+            .finish_non_exhaustive()
     }
 }

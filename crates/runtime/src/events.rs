@@ -42,16 +42,21 @@ pub(crate) fn compose(
     field_owner: &str,
     now: Timestamp,
 ) -> Result<Object, DecodeError> {
-    let namespace = if regarding.namespace().is_empty() { "default" } else { regarding.namespace() };
+    let namespace = if regarding.namespace().is_empty() {
+        "default"
+    } else {
+        regarding.namespace()
+    };
     let mut digest = Sha256::new();
     for part in [regarding.uid(), reason, note] {
         digest.update((part.len() as u64).to_le_bytes());
         digest.update(part);
     }
-    let digest: String = digest.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    let digest = digest.finalize();
+    let digest = u64::from_be_bytes(digest[..8].try_into().expect("a digest has eight bytes and more"));
     let stem: String = regarding.name().chars().take(230).collect();
     let value = json!({
-        "metadata": { "name": format!("{stem}.{digest}"), "namespace": namespace },
+        "metadata": { "name": format!("{stem}.{digest:016x}"), "namespace": namespace },
         "type": match event { EventType::Normal => "Normal", EventType::Warning => "Warning" },
         "reason": reason,
         "note": note.chars().take(1024).collect::<String>(),
@@ -98,11 +103,15 @@ impl Published {
     /// The server has it from before: it happened once more.
     async fn count(&self, client: &kube::Client, event: &Object) -> Result<(), request::RequestError> {
         let target = event.target();
-        let Some(there) = request::get(client, &target).await? else { return Ok(()) };
+        let Some(there) = request::get(client, &target).await? else {
+            return Ok(());
+        };
         let count = there.value()["series"]["count"].as_i64().unwrap_or(1) + 1;
         let patch = json!({ "series": { "count": count, "lastObservedTime": event.value()["eventTime"] } });
         let content = ("application/merge-patch+json", patch.to_string().into_bytes());
-        request::send(client, Method::PATCH, &path_of(&target), Some(content)).await.map(drop)
+        request::send(client, Method::PATCH, &path_of(&target), Some(content))
+            .await
+            .map(drop)
     }
 
     fn is_news(&self, event: &Object) -> bool {

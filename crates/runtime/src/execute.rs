@@ -15,6 +15,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::{
+    controller::Ground,
     object::{Object, Target},
     request::{self, RequestError, path_of, query},
     snapshot::{AWAIT, UNMET},
@@ -63,7 +64,9 @@ type Digest = [u8; 32];
 impl Settled {
     fn holds(&self, step: &StepKey<Target>, desired: &[u8], version: u64) -> bool {
         let settled = self.0.lock().expect("nothing panics while it holds this");
-        settled.get(step).is_some_and(|(digest, at)| *at == version && *digest == digest_of(desired))
+        settled
+            .get(step)
+            .is_some_and(|(digest, at)| *at == version && *digest == digest_of(desired))
     }
 
     fn remember(&self, step: StepKey<Target>, desired: &[u8], version: u64) {
@@ -75,7 +78,10 @@ impl Settled {
     pub(crate) fn forget(&self, target: &Target) {
         let mut settled = self.0.lock().expect("nothing panics while it holds this");
         for part in [Part::Object, Part::Status] {
-            settled.remove(&StepKey { target: target.clone(), part });
+            settled.remove(&StepKey {
+                target: target.clone(),
+                part,
+            });
         }
     }
 }
@@ -91,7 +97,7 @@ pub(crate) type Conclude<'r> = dyn Fn(&mut Value, &Outcomes<Target, Effect>) + S
 
 /// Runs the steps of one reconcile.
 pub(crate) struct Hands<'r> {
-    pub(crate) client: &'r kube::Client,
+    pub(crate) ground: &'r Ground,
     pub(crate) field_owner: &'r str,
     pub(crate) settled: &'r Settled,
     pub(crate) events: &'r crate::events::Published,
@@ -114,11 +120,13 @@ impl Executor<Object> for Hands<'_> {
                 Some(unmet) => Err(Failure::waiting(unmet.clone())),
                 None => Ok(Effect::None),
             },
-            Action::Call { call, .. } => {
-                Err(Failure::terminal(format!("{}: nobody here knows the call {:?}", attempted(), call.name)))
-            }
+            Action::Call { call, .. } => Err(Failure::terminal(format!(
+                "{}: nobody here knows the call {:?}",
+                attempted(),
+                call.name
+            ))),
             Action::Create { desired } if crate::events::is_event(desired) => {
-                self.events.publish(self.client, desired).await;
+                self.events.publish(self.ground.cache.client(), desired).await;
                 Ok(Effect::None)
             }
             Action::Create { desired } => self.create(desired).await,
@@ -146,12 +154,14 @@ impl Executor<Object> for Hands<'_> {
 impl Hands<'_> {
     async fn create(&self, desired: &Object) -> Result<Effect, Failure> {
         let target = desired.target();
-        let path = target.kind.path((!target.namespace.is_empty()).then_some(&*target.namespace));
+        let path = target
+            .kind
+            .path((!target.namespace.is_empty()).then_some(&*target.namespace));
         let path = format!("{path}?{}", query(&[("fieldManager", self.field_owner)]));
         let content = ("application/json", desired.json().to_vec());
         let answer = self.write(Method::POST, &path, content, &target).await;
         match answer {
-            Ok(object) => Ok(self.written(&object)),
+            Ok(object) => Ok(written(&object)),
             Err(error) if error.reason() == "AlreadyExists" => self.accept_existing(desired, &target).await,
             Err(error) => Err(refusal("create", &target, &error)),
         }
@@ -159,24 +169,31 @@ impl Hands<'_> {
 
     /// A create that finds its own object, whose answer was lost, has succeeded.
     async fn accept_existing(&self, desired: &Object, target: &Target) -> Result<Effect, Failure> {
-        let existing = request::get(self.client, target).await;
+        let existing = request::get(&self.client(target)?, target).await;
         let existing = existing.map_err(|error| refusal("look at", target, &error))?;
         let owner = desired.controller().map(|owner| &owner.uid);
         match existing {
             Some(existing) if existing.controller().map(|owner| &owner.uid) == owner && !existing.is_deleting() => {
-                Ok(self.written(&existing))
+                Ok(written(&existing))
             }
             Some(existing) if existing.is_deleting() => {
                 Err(Failure::waiting(format!("{target} exists and is being deleted")))
             }
-            Some(_) => Err(Failure::retry(format!("cannot create {target}: it exists and belongs to somebody else"))),
-            None => Err(Failure::waiting(format!("{target} was there and is gone, looking again"))),
+            Some(_) => Err(Failure::retry(format!(
+                "cannot create {target}: it exists and belongs to somebody else"
+            ))),
+            None => Err(Failure::waiting(format!(
+                "{target} was there and is gone, looking again"
+            ))),
         }
     }
 
     async fn apply(&self, desired: &Object, base: Option<&Object>) -> Result<Effect, Failure> {
         let target = desired.target();
-        let step = StepKey { target: target.clone(), part: Part::Object };
+        let step = StepKey {
+            target: target.clone(),
+            part: Part::Object,
+        };
         if base.is_some_and(|base| self.settled.holds(&step, desired.json(), base.version())) {
             return Ok(Effect::None);
         }
@@ -191,7 +208,7 @@ impl Hands<'_> {
         if base.is_some_and(|base| base.version() == object.version()) {
             return Ok(Effect::None);
         }
-        Ok(self.written(&object))
+        Ok(written(&object))
     }
 
     async fn patch(&self, desired: &Object, base: &Object) -> Result<Effect, Failure> {
@@ -199,7 +216,7 @@ impl Hands<'_> {
         let difference = difference(&base.value(), &desired.value()).unwrap_or_else(|| json!({}));
         let object = self.merge(&target, "", difference, base.uid(), base.version()).await?;
         self.note_own(base, object.version());
-        Ok(self.written(&object))
+        Ok(written(&object))
     }
 
     async fn status(&self, base: &Object, status: &Value, version: u64) -> Result<Effect, Failure> {
@@ -208,14 +225,19 @@ impl Hands<'_> {
             return Ok(Effect::None);
         };
         let wanted = status.to_string();
-        let step = StepKey { target: target.clone(), part: Part::Status };
+        let step = StepKey {
+            target: target.clone(),
+            part: Part::Status,
+        };
         if self.settled.holds(&step, wanted.as_bytes(), version) {
             return Ok(Effect::None);
         }
-        let object = self.merge(&target, "/status", json!({ "status": difference }), base.uid(), version).await?;
+        let object = self
+            .merge(&target, "/status", json!({ "status": difference }), base.uid(), version)
+            .await?;
         self.settled.remember(step, wanted.as_bytes(), object.version());
         self.note_own(base, object.version());
-        Ok(self.written(&object))
+        Ok(written(&object))
     }
 
     /// A merge patch that only takes effect on the very object and version that was seen.
@@ -229,9 +251,15 @@ impl Hands<'_> {
     ) -> Result<Object, Failure> {
         patch["metadata"]["uid"] = uid.into();
         patch["metadata"]["resourceVersion"] = version.to_string().into();
-        let path = format!("{}{part}?{}", path_of(target), query(&[("fieldManager", self.field_owner)]));
+        let place = format!(
+            "{}{part}?{}",
+            path_of(target),
+            query(&[("fieldManager", self.field_owner)])
+        );
         let content = ("application/merge-patch+json", patch.to_string().into_bytes());
-        self.write(Method::PATCH, &path, content, target).await.map_err(|error| refusal("patch", target, &error))
+        self.write(Method::PATCH, &place, content, target)
+            .await
+            .map_err(|error| refusal("patch", target, &error))
     }
 
     async fn delete(&self, base: &Object, propagation: Propagation) -> Result<Effect, Failure> {
@@ -245,9 +273,10 @@ impl Hands<'_> {
             "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy,
             "preconditions": { "uid": base.uid() },
         });
+        let client = self.client(&target)?;
         let place = self.begin(&target);
         let content = ("application/json", options.to_string().into_bytes());
-        let answer = request::send(self.client, Method::DELETE, &path_of(&target), Some(content)).await;
+        let answer = request::send(&client, Method::DELETE, &path_of(&target), Some(content)).await;
         match answer {
             Ok(bytes) => {
                 // The object while it waits for its finalizers, a status when it is gone.
@@ -255,7 +284,9 @@ impl Hands<'_> {
                 let left = left.filter(|object| object.uid() == base.uid() && object.is_deleting());
                 if let Some(object) = left {
                     self.settle(place, Expect::Version(object.version()));
-                    Ok(Effect::Written { version: object.version() })
+                    Ok(Effect::Written {
+                        version: object.version(),
+                    })
                 } else {
                     self.settle(place, Expect::Gone(base.meta().uid.clone()));
                     Ok(Effect::Deleted)
@@ -275,6 +306,11 @@ impl Hands<'_> {
         }
     }
 
+    fn client(&self, target: &Target) -> Result<kube::Client, Failure> {
+        let unknown = || Failure::retry(format!("cannot reach {target}: its cluster is not known here"));
+        self.ground.client_of(target).ok_or_else(unknown)
+    }
+
     /// Sends a write whose answer is the object.
     async fn write(
         &self,
@@ -283,12 +319,19 @@ impl Hands<'_> {
         content: (&str, Vec<u8>),
         target: &Target,
     ) -> Result<Object, RequestError> {
+        let client = self.ground.client_of(target).ok_or_else(|| RequestError::Refused {
+            status: StatusCode::SERVICE_UNAVAILABLE,
+            reason: String::new(),
+            message: "its cluster is not known here".to_owned(),
+        })?;
         let place = self.begin(target);
-        let answer = request::send(self.client, method, path, Some(content)).await;
+        let answer = request::send(&client, method, path, Some(content)).await;
         let answer = answer.and_then(|bytes| request::read(&target.kind, &bytes));
         match &answer {
             Ok(object) => self.settle(place, Expect::Version(object.version())),
-            Err(error) if error.status() == Some(StatusCode::CONFLICT) => self.conflicted.store(true, Ordering::Relaxed),
+            Err(error) if error.status() == Some(StatusCode::CONFLICT) => {
+                self.conflicted.store(true, Ordering::Relaxed)
+            }
             Err(error) if error.is_uncertain() => {}
             Err(_) => self.settle(place, Expect::Version(0)),
         }
@@ -298,7 +341,10 @@ impl Hands<'_> {
     /// Notes a write before it is sent: a future that is dropped leaves it behind as unknown.
     fn begin(&self, target: &Target) -> usize {
         let mut writes = self.writes.lock().expect("nothing panics while it holds this");
-        writes.push(Write { target: target.clone(), expect: Expect::Unknown });
+        writes.push(Write {
+            target: target.clone(),
+            expect: Expect::Unknown,
+        });
         writes.len() - 1
     }
 
@@ -306,15 +352,17 @@ impl Hands<'_> {
         self.writes.lock().expect("nothing panics while it holds this")[place].expect = expect;
     }
 
-    fn written(&self, object: &Object) -> Effect {
-        Effect::Written { version: object.version() }
-    }
-
     fn note_own(&self, base: &Object, version: u64) {
         let mut own = self.own_version.lock().expect("nothing panics while it holds this");
         if *own == base.version() {
             *own = version;
         }
+    }
+}
+
+fn written(object: &Object) -> Effect {
+    Effect::Written {
+        version: object.version(),
     }
 }
 

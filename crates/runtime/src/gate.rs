@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::{
+    controller::{Ground, Members},
     execute::{Expect, Write},
     object::Target,
     request,
@@ -20,12 +21,24 @@ pub(crate) enum Passed {
 }
 
 /// Whether the cache has seen a write. What is not watched cannot be waited for.
-fn is_seen(sources: &Sources, write: &Write) -> bool {
+fn is_seen(home: &Sources, members: &Members, write: &Write) -> bool {
+    let member = match &write.target.cluster {
+        Some(cluster) => match members.sources(cluster) {
+            Some(member) => Some(member),
+            None => return true,
+        },
+        None => None,
+    };
+    let sources = member.as_deref().unwrap_or(home);
     let collections = sources.collections(&write.target.kind);
     match &write.expect {
         Expect::Version(version) => collections.iter().all(|collection| {
             // A watch of one namespace never hears of another.
-            let elsewhere = collection.selection().namespace.as_deref().is_some_and(|n| n != &*write.target.namespace);
+            let elsewhere = collection
+                .selection()
+                .namespace
+                .as_deref()
+                .is_some_and(|n| n != &*write.target.namespace);
             elsewhere || collection.progress().version >= *version
         }),
         Expect::Gone(uid) => sources.find(&write.target).is_none_or(|object| object.uid() != &**uid),
@@ -35,35 +48,39 @@ fn is_seen(sources: &Sources, write: &Write) -> bool {
 
 /// Waits until the cache has seen the writes, at most until the deadline.
 pub(crate) async fn pass(
-    client: &kube::Client,
+    ground: &Ground,
     sources: &Sources,
+    members: &Members,
     mut writes: Vec<Write>,
     patience: Duration,
 ) -> Passed {
-    writes.retain(|write| !is_seen(sources, write));
+    writes.retain(|write| !is_seen(sources, members, write));
     if writes.is_empty() {
         return Passed::Seen;
     }
     let waiting = async {
         for write in &mut writes {
             if write.expect == Expect::Unknown {
-                write.expect = resolve(client, &write.target).await;
+                write.expect = resolve(ground, &write.target).await;
             }
-            wait(sources, write).await;
+            wait(sources, members, write).await;
         }
     };
     if tokio::time::timeout(patience, waiting).await.is_ok() {
         return Passed::Seen;
     }
-    writes.retain(|write| !is_seen(sources, write));
+    writes.retain(|write| !is_seen(sources, members, write));
     Passed::Late(writes.into_iter().map(|write| write.target).collect())
 }
 
 /// Asks the server what became of a write whose answer was lost, until it tells.
-async fn resolve(client: &kube::Client, target: &Target) -> Expect {
+async fn resolve(ground: &Ground, target: &Target) -> Expect {
+    let Some(client) = ground.client_of(target) else {
+        return Expect::Version(0);
+    };
     let mut rest = Duration::from_millis(50);
     loop {
-        match request::get(client, target).await {
+        match request::get(&client, target).await {
             Ok(Some(object)) => return Expect::Version(object.version()),
             Ok(None) => return Expect::Version(0),
             Err(error) => {
@@ -75,10 +92,16 @@ async fn resolve(client: &kube::Client, target: &Target) -> Expect {
     }
 }
 
-async fn wait(sources: &Sources, write: &Write) {
+async fn wait(home: &Sources, members: &Members, write: &Write) {
+    let member = write
+        .target
+        .cluster
+        .as_deref()
+        .and_then(|cluster| members.sources(cluster));
+    let sources = member.as_deref().unwrap_or(home);
     for collection in sources.collections(&write.target.kind) {
         let mut progress = collection.subscribe();
-        while !is_seen(sources, write) {
+        while !is_seen(home, members, write) {
             if progress.changed().await.is_err() {
                 return;
             }
@@ -87,11 +110,15 @@ async fn wait(sources: &Sources, write: &Write) {
 }
 
 /// Reads from the server itself what the cache was too late for. What cannot be read is left to the cache.
-pub(crate) async fn read_live(client: &kube::Client, targets: Vec<Target>) -> Live {
+pub(crate) async fn read_live(ground: &Ground, targets: Vec<Target>) -> Live {
     let mut live = Live::new();
     for target in targets {
-        match request::get(client, &target).await {
+        let Some(client) = ground.client_of(&target) else {
+            continue;
+        };
+        match request::get(&client, &target).await {
             Ok(object) => {
+                let object = object.map(|object| object.placed_in(target.cluster.clone()));
                 live.insert(target, object);
             }
             Err(error) => tracing::warn!(%target, %error, "cannot read an object that the cache is late for"),

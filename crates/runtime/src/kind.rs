@@ -157,7 +157,10 @@ mod tests {
     #[test]
     fn a_type_tells_its_kind_and_where_it_is_served() {
         let deployment = Kind::of::<Deployment>();
-        assert_eq!(deployment.path(Some("prod")), "/apis/apps/v1/namespaces/prod/deployments");
+        assert_eq!(
+            deployment.path(Some("prod")),
+            "/apis/apps/v1/namespaces/prod/deployments"
+        );
         assert_eq!(deployment.path(None), "/apis/apps/v1/deployments");
         let node = Kind::of::<Node>();
         assert_eq!(node.scope(), Scope::Cluster);

@@ -96,7 +96,7 @@
 //!
 //! # async fn run(client: kube::Client) {
 //! let ground = Ground::new(client);
-//! let controller = Controller::warm_up(Replicas, &ground, Settings::default());
+//! let controller = Controller::warm_up(&Replicas, &ground, Settings::default());
 //! controller.synced().await;
 //! let running = controller.start();
 //! # running.stop(std::time::Duration::from_secs(5)).await;
@@ -109,6 +109,7 @@ mod actor;
 mod applied;
 mod cache;
 mod clock;
+mod clusters;
 mod conditions;
 mod controller;
 mod decode;
@@ -118,8 +119,10 @@ mod execute;
 mod gate;
 mod intern;
 mod kind;
+mod manager;
 mod metrics;
 mod object;
+mod record;
 mod request;
 mod snapshot;
 mod sources;
@@ -132,13 +135,19 @@ pub use crate::{
     actor::{Actor, Farewell, Planner},
     cache::{Cache, Collection, Depth, Event, IndexFunction, Listening, OWNER_LABEL, Progress, Selection},
     clock::{SystemTime, TimeOfDay, TokioTime},
+    clusters::{ClusterError, Clusters},
     controller::{Controller, Ground, Running, Settings},
     dependency::{Dependency, Met},
     events::EventType,
     execute::Effect,
     kind::{Kind, Scope},
+    manager::{
+        Election, ElectionSettings, Leadership, LogFormat, Manager, ManagerError, Options, OptionsError, Pace,
+        asked_to_stop, polite,
+    },
     metrics::Metrics,
     object::{DecodeError, Key, Object, Owner, Target},
+    record::{Record, Recorder, ReplayError, Replayed, Replayers, Ring},
     snapshot::{Entropy, Given, Live, Query, Seen, Snapshot, Watchable},
     sources::Sources,
     watches::{MANAGED_LABEL, Mapper, Watches},

@@ -1,7 +1,10 @@
 //! What is counted and timed, under the names that controller-runtime uses, so that its dashboards and alerts work.
 
 use std::{
-    sync::{Arc, Mutex, atomic::{AtomicI64, AtomicU64}},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicI64, AtomicU64},
+    },
     time::Duration,
 };
 
@@ -131,15 +134,31 @@ impl Metrics {
             let reconcile = "controller_runtime_reconcile";
             // The encoder adds `_total` to counters.
             registry.register(reconcile, "Reconciles, by result", m.reconciles.clone());
-            registry.register(format!("{reconcile}_errors"), "Reconciles that failed", m.errors.clone());
+            registry.register(
+                format!("{reconcile}_errors"),
+                "Reconciles that failed",
+                m.errors.clone(),
+            );
             registry.register(
                 "controller_runtime_terminal_reconcile_errors",
                 "Reconciles that failed and are not tried again",
                 m.terminal_errors.clone(),
             );
-            registry.register(format!("{reconcile}_panics"), "Reconciles that panicked", m.panics.clone());
-            registry.register(format!("{reconcile}_time_seconds"), "Time of a reconcile", m.reconcile_time.clone());
-            registry.register("controller_runtime_active_workers", "Workers at work", m.workers.clone());
+            registry.register(
+                format!("{reconcile}_panics"),
+                "Reconciles that panicked",
+                m.panics.clone(),
+            );
+            registry.register(
+                format!("{reconcile}_time_seconds"),
+                "Time of a reconcile",
+                m.reconcile_time.clone(),
+            );
+            registry.register(
+                "controller_runtime_active_workers",
+                "Workers at work",
+                m.workers.clone(),
+            );
             registry.register(
                 "controller_runtime_max_concurrent_reconciles",
                 "Most workers at work",
@@ -150,28 +169,54 @@ impl Metrics {
                 "Waits for the cache to see what was written, by result",
                 m.gate.clone(),
             );
-            registry.register("moorline_writes", "Requests that change something, by verb", m.writes.clone());
-            registry.register("leader_election_master_status", "1 while this process leads", m.leading.clone());
+            registry.register(
+                "moorline_writes",
+                "Requests that change something, by verb",
+                m.writes.clone(),
+            );
+            registry.register(
+                "leader_election_master_status",
+                "1 while this process leads",
+                m.leading.clone(),
+            );
             registry.register("workqueue_depth", "Keys in line", m.depth.clone());
             registry.register("workqueue_adds", "Keys asked for", m.adds.clone());
             registry.register("workqueue_retries", "Keys to be tried again", m.retries.clone());
             registry.register("workqueue_queue_duration_seconds", "Time in line", m.queue_time.clone());
-            registry.register("workqueue_work_duration_seconds", "Time with a worker", m.work_time.clone());
-            registry.register("workqueue_unfinished_work_seconds", "Work in progress", m.unfinished.clone());
-            registry.register("workqueue_longest_running_processor_seconds", "Oldest work", m.longest.clone());
+            registry.register(
+                "workqueue_work_duration_seconds",
+                "Time with a worker",
+                m.work_time.clone(),
+            );
+            registry.register(
+                "workqueue_unfinished_work_seconds",
+                "Work in progress",
+                m.unfinished.clone(),
+            );
+            registry.register(
+                "workqueue_longest_running_processor_seconds",
+                "Oldest work",
+                m.longest.clone(),
+            );
         });
         metrics
     }
 
     /// Adds metrics of one's own.
     pub fn with_registry<R>(&self, edit: impl FnOnce(&mut Registry) -> R) -> R {
-        edit(&mut self.registry.lock().expect("nothing panics while it holds the registry"))
+        edit(
+            &mut self
+                .registry
+                .lock()
+                .expect("nothing panics while it holds the registry"),
+        )
     }
 
     /// Everything in the text format that Prometheus reads.
     pub fn to_text(&self) -> String {
         let mut text = String::new();
-        self.with_registry(|registry| encode(&mut text, registry)).expect("writing to a string does not fail");
+        self.with_registry(|registry| encode(&mut text, registry))
+            .expect("writing to a string does not fail");
         text
     }
 }
@@ -189,7 +234,10 @@ pub(crate) struct QueueMetrics {
 
 impl QueueMetrics {
     pub(crate) fn new(metrics: &Metrics, controller: &str) -> Self {
-        let name = OfName { name: controller.to_owned(), controller: controller.to_owned() };
+        let name = OfName {
+            name: controller.to_owned(),
+            controller: controller.to_owned(),
+        };
         Self {
             adds: metrics.adds.get_or_create(&name).clone(),
             retries: metrics.retries.get_or_create(&name).clone(),

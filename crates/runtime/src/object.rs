@@ -24,6 +24,8 @@ pub struct Object(Arc<Shared>);
 
 struct Shared {
     kind: Kind,
+    /// The member cluster that it lives in; none for the home.
+    cluster: Option<Arc<str>>,
     meta: Meta,
     json: Box<[u8]>,
     /// What the last call of `decode` gave, if somebody still has it.
@@ -92,10 +94,31 @@ impl Object {
         let (meta, json) = decode::at_the_door(kind, json, keep)?;
         Ok(Self(Arc::new(Shared {
             kind: kind.clone(),
+            cluster: None,
             meta,
             json,
             decoded: Mutex::new(None),
         })))
+    }
+
+    /// The same object, in a member cluster.
+    #[must_use]
+    pub(crate) fn placed_in(self, cluster: Option<Arc<str>>) -> Self {
+        if cluster == self.0.cluster {
+            return self;
+        }
+        Self(Arc::new(Shared {
+            kind: self.0.kind.clone(),
+            cluster,
+            meta: self.0.meta.clone(),
+            json: self.0.json.clone(),
+            decoded: Mutex::new(None),
+        }))
+    }
+
+    /// The member cluster that it lives in; none for the home.
+    pub fn cluster(&self) -> Option<&str> {
+        self.0.cluster.as_deref()
     }
 
     /// An object that shall be, of a typed structure.
@@ -181,7 +204,10 @@ impl Object {
     /// The value of a label.
     pub fn label(&self, key: &str) -> Option<&str> {
         let labels = &self.0.meta.labels;
-        labels.iter().find(|(name, _)| &**name == key).map(|(_, value)| &**value)
+        labels
+            .iter()
+            .find(|(name, _)| &**name == key)
+            .map(|(_, value)| &**value)
     }
 
     /// Its labels, sorted by key.
@@ -218,7 +244,7 @@ impl Object {
             kind: self.0.kind.clone(),
             namespace: Arc::clone(&self.0.meta.namespace),
             name: Arc::clone(&self.0.meta.name),
-            cluster: None,
+            cluster: self.0.cluster.clone(),
         }
     }
 }
@@ -242,7 +268,9 @@ impl Lookup for Object {
 impl PartialEq for Object {
     fn eq(&self, other: &Self) -> bool {
         self.is_same(other)
-            || (self.0.kind == other.0.kind && (self.0.json == other.0.json || self.value() == other.value()))
+            || (self.0.kind == other.0.kind
+                && self.0.cluster == other.0.cluster
+                && (self.0.json == other.0.json || self.value() == other.value()))
     }
 }
 
@@ -256,6 +284,8 @@ impl fmt::Debug for Object {
 #[derive(Serialize, Deserialize)]
 struct Written {
     resource: Kind,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cluster: Option<Arc<str>>,
     object: Value,
 }
 
@@ -263,6 +293,7 @@ impl Serialize for Object {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let written = Written {
             resource: self.0.kind.clone(),
+            cluster: self.0.cluster.clone(),
             object: self.value(),
         };
         written.serialize(serializer)
@@ -272,7 +303,8 @@ impl Serialize for Object {
 impl<'de> Deserialize<'de> for Object {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let written = Written::deserialize(deserializer)?;
-        Self::from_value(&written.resource, &written.object).map_err(D::Error::custom)
+        let object = Self::from_value(&written.resource, &written.object).map_err(D::Error::custom)?;
+        Ok(object.placed_in(written.cluster))
     }
 }
 

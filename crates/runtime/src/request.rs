@@ -16,8 +16,10 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'
 
 /// A query string.
 pub(crate) fn query(parameters: &[(&str, &str)]) -> String {
-    let pairs: Vec<String> =
-        parameters.iter().map(|(name, value)| format!("{name}={}", utf8_percent_encode(value, ENCODED))).collect();
+    let pairs: Vec<String> = parameters
+        .iter()
+        .map(|(name, value)| format!("{name}={}", utf8_percent_encode(value, ENCODED)))
+        .collect();
     pairs.join("&")
 }
 
@@ -26,7 +28,11 @@ pub(crate) fn query(parameters: &[(&str, &str)]) -> String {
 pub(crate) enum RequestError {
     /// The server answered and refused.
     #[error("{message}")]
-    Refused { status: StatusCode, reason: String, message: String },
+    Refused {
+        status: StatusCode,
+        reason: String,
+        message: String,
+    },
     /// No answer came: whether the request took effect is not known.
     #[error("no answer: {0}")]
     Unanswered(String),
@@ -73,7 +79,10 @@ pub(crate) async fn send(
     path: &str,
     content: Option<(&str, Vec<u8>)>,
 ) -> Result<Vec<u8>, RequestError> {
-    let mut request = Request::builder().method(method).uri(path).header(header::ACCEPT, "application/json");
+    let mut request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header(header::ACCEPT, "application/json");
     let body = match content {
         Some((kind, bytes)) => {
             request = request.header(header::CONTENT_TYPE, kind);
@@ -81,17 +90,34 @@ pub(crate) async fn send(
         }
         None => Body::empty(),
     };
-    let request = request.body(body).map_err(|error| RequestError::Unreadable(error.to_string()))?;
-    let response = client.send(request).await.map_err(|error| RequestError::Unanswered(chain(&error)))?;
+    let request = request
+        .body(body)
+        .map_err(|error| RequestError::Unreadable(error.to_string()))?;
+    let response = client
+        .send(request)
+        .await
+        .map_err(|error| RequestError::Unanswered(chain(&error)))?;
     let status = response.status();
-    let body = response.into_body().collect().await.map_err(|error| RequestError::Unanswered(chain(&error)))?;
+    let body = response
+        .into_body()
+        .collect()
+        .await
+        .map_err(|error| RequestError::Unanswered(chain(&error)))?;
     let bytes = body.to_bytes();
     if status.is_success() {
         return Ok(bytes.to_vec());
     }
     let problem: Problem = serde_json::from_slice(&bytes).unwrap_or_default();
-    let message = if problem.message.is_empty() { status.to_string() } else { problem.message };
-    Err(RequestError::Refused { status, reason: problem.reason, message })
+    let message = if problem.message.is_empty() {
+        status.to_string()
+    } else {
+        problem.message
+    };
+    Err(RequestError::Refused {
+        status,
+        reason: problem.reason,
+        message,
+    })
 }
 
 /// An error with everything that caused it, in one line.
@@ -119,7 +145,10 @@ pub(crate) fn path_of(target: &Target) -> String {
 pub(crate) async fn get(client: &kube::Client, target: &Target) -> Result<Option<Object>, RequestError> {
     match send(client, Method::GET, &path_of(target), None).await {
         Ok(bytes) => read(&target.kind, &bytes).map(Some),
-        Err(RequestError::Refused { status: StatusCode::NOT_FOUND, .. }) => Ok(None),
+        Err(RequestError::Refused {
+            status: StatusCode::NOT_FOUND,
+            ..
+        }) => Ok(None),
         Err(error) => Err(error),
     }
 }

@@ -36,7 +36,9 @@ impl Sources {
 
     /// The object of a name.
     pub fn get(&self, kind: &Kind, namespace: &str, name: &str) -> Option<Object> {
-        self.collections(kind).iter().find_map(|collection| collection.get(namespace, name))
+        self.collections(kind)
+            .iter()
+            .find_map(|collection| collection.get(namespace, name))
     }
 
     /// The object that a target names.
@@ -51,7 +53,9 @@ impl Sources {
 
     /// The objects that a selector selects, sorted by name.
     pub fn select(&self, kind: &Kind, namespace: Option<&str>, selector: &LabelSelector) -> Vec<Object> {
-        self.gather(kind, |table, found| found.extend(table.select(namespace, selector).into_iter().cloned()))
+        self.gather(kind, |table, found| {
+            found.extend(table.select(namespace, selector).into_iter().cloned())
+        })
     }
 
     /// All objects of a kind, or those in a namespace, sorted by name.
@@ -73,7 +77,10 @@ impl Sources {
     }
 
     pub(crate) fn ownership_changed(&self, kind: &Kind, owner: &str) -> u64 {
-        let versions = self.collections(kind).iter().map(|collection| collection.read().ownership_changed(owner));
+        let versions = self
+            .collections(kind)
+            .iter()
+            .map(|collection| collection.read().ownership_changed(owner));
         versions.max().unwrap_or(0)
     }
 

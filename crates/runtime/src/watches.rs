@@ -25,6 +25,8 @@ pub struct Watches {
     pub(crate) kinds: BTreeMap<Kind, Watched>,
     pub(crate) dependencies: Vec<Dependency>,
     pub(crate) conditions: Conditions,
+    /// The kinds that are placed in member clusters.
+    pub(crate) spread: Vec<Kind>,
 }
 
 /// The label by which the secrets and config maps of a field owner are watched.
@@ -73,6 +75,7 @@ impl Watches {
             primary,
             dependencies: Vec::new(),
             conditions: Conditions::Written,
+            spread: Vec::new(),
         }
     }
 
@@ -132,11 +135,7 @@ impl Watches {
 
     /// The same for a kind that is only known at run time.
     #[must_use]
-    pub fn maps_kind(
-        self,
-        kind: Kind,
-        mapper: impl Fn(&Object, &Sources) -> Vec<Key> + Send + Sync + 'static,
-    ) -> Self {
+    pub fn maps_kind(self, kind: Kind, mapper: impl Fn(&Object, &Sources) -> Vec<Key> + Send + Sync + 'static) -> Self {
         self.edit(kind, |watched| watched.mappers.push(Arc::new(mapper)))
     }
 
@@ -150,7 +149,9 @@ impl Watches {
         T::Scope: 'static,
     {
         let of_object = move |object: &Object| object.decode::<T>().map(|typed| values(&typed)).unwrap_or_default();
-        self.edit(Kind::of::<T>(), |watched| watched.indexes.push((name, Arc::new(of_object))))
+        self.edit(Kind::of::<T>(), |watched| {
+            watched.indexes.push((name, Arc::new(of_object)))
+        })
     }
 
     /// Watches only some objects of a kind.
@@ -183,7 +184,10 @@ impl Watches {
         let kind = Kind::of::<T>();
         self.edit(kind.clone(), |watched| {
             let selection = watched.selection.take().unwrap_or_else(|| Selection::all(kind));
-            watched.selection = Some(Selection { depth: Depth::Metadata, ..selection });
+            watched.selection = Some(Selection {
+                depth: Depth::Metadata,
+                ..selection
+            });
         })
     }
 
@@ -193,6 +197,20 @@ impl Watches {
         let kind = dependency.kind.clone();
         self.dependencies.push(dependency);
         self.edit(kind, |_| {})
+    }
+
+    /// Places objects of this type in member clusters: see [`Snapshot::apply_in`](crate::Snapshot::apply_in).
+    ///
+    /// They belong to the object by label, since an owner in another cluster cannot be referred to; when it goes, the
+    /// runtime deletes them, behind a finalizer of its own. What the plan does not mention is deleted too.
+    #[must_use]
+    pub fn spreads<T>(mut self) -> Self
+    where
+        T: kube::Resource<DynamicType = ()> + 'static,
+        T::Scope: 'static,
+    {
+        self.spread.push(Kind::of::<T>());
+        self
     }
 
     /// Leaves the conditions in the status to the actor, whose kind has its own.
@@ -207,7 +225,13 @@ impl Watches {
         self
     }
 
+    pub(crate) fn spread_kinds(&self) -> impl Iterator<Item = &Kind> {
+        self.spread.iter()
+    }
+
     pub(crate) fn owned_kinds(&self) -> impl Iterator<Item = (&Kind, Owning)> {
-        self.kinds.iter().filter_map(|(kind, watched)| watched.owned.map(|owning| (kind, owning)))
+        self.kinds
+            .iter()
+            .filter_map(|(kind, watched)| watched.owned.map(|owning| (kind, owning)))
     }
 }

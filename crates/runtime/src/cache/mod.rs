@@ -18,8 +18,8 @@ use std::{
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-pub use self::table::{IndexFunction, OWNER_LABEL};
 pub(crate) use self::table::Table;
+pub use self::table::{IndexFunction, OWNER_LABEL};
 use crate::{
     intern::intern,
     kind::Kind,
@@ -65,19 +65,28 @@ impl Selection {
     /// Only those with these labels.
     #[must_use]
     pub fn labelled(self, labels: impl Into<String>) -> Self {
-        Self { labels: Some(labels.into()), ..self }
+        Self {
+            labels: Some(labels.into()),
+            ..self
+        }
     }
 
     /// Only those in a namespace.
     #[must_use]
     pub fn within(self, namespace: impl Into<String>) -> Self {
-        Self { namespace: Some(namespace.into()), ..self }
+        Self {
+            namespace: Some(namespace.into()),
+            ..self
+        }
     }
 
     /// Only their metadata.
     #[must_use]
     pub fn metadata(self) -> Self {
-        Self { depth: Depth::Metadata, ..self }
+        Self {
+            depth: Depth::Metadata,
+            ..self
+        }
     }
 }
 
@@ -89,6 +98,8 @@ pub struct Cache {
 
 struct Inner {
     client: kube::Client,
+    /// The member cluster; none for the home.
+    cluster: Option<Arc<str>>,
     collections: Mutex<HashMap<Selection, Arc<Collection>>>,
     field_owners: RwLock<Arc<[Arc<str>]>>,
     tasks: TaskTracker,
@@ -135,9 +146,18 @@ impl Cache {
     /// Caches over a client. Watches start when they are first asked for, and end with the last clone or by
     /// [`stop`](Self::stop).
     pub fn new(client: kube::Client) -> Self {
+        Self::over(client, None)
+    }
+
+    pub(crate) fn of_member(client: kube::Client, cluster: Arc<str>) -> Self {
+        Self::over(client, Some(cluster))
+    }
+
+    fn over(client: kube::Client, cluster: Option<Arc<str>>) -> Self {
         Self {
             inner: Arc::new(Inner {
                 client,
+                cluster,
                 collections: Mutex::default(),
                 field_owners: RwLock::new(Arc::from([])),
                 tasks: TaskTracker::new(),
@@ -153,7 +173,11 @@ impl Cache {
 
     /// Remembers, of objects read from now on, what this field owner has applied: see [`Object::read`].
     pub fn keep_ownership_of(&self, field_owner: &str) {
-        let mut owners = self.inner.field_owners.write().expect("nothing panics while it holds this");
+        let mut owners = self
+            .inner
+            .field_owners
+            .write()
+            .expect("nothing panics while it holds this");
         if !owners.iter().any(|owner| **owner == *field_owner) {
             *owners = owners.iter().cloned().chain([intern(field_owner)]).collect();
         }
@@ -161,7 +185,11 @@ impl Cache {
 
     /// The collection of a selection; its watch starts with the first one who asks. Needs a tokio runtime.
     pub fn collection(&self, selection: &Selection) -> Arc<Collection> {
-        let mut collections = self.inner.collections.lock().expect("nothing panics while it holds this");
+        let mut collections = self
+            .inner
+            .collections
+            .lock()
+            .expect("nothing panics while it holds this");
         if let Some(collection) = collections.get(selection) {
             return Arc::clone(collection);
         }
@@ -170,23 +198,40 @@ impl Cache {
         let reflector = reflect::Reflector::new(
             self.inner.client.clone(),
             Arc::clone(&collection),
-            self.inner.field_owners.read().expect("nothing panics while it holds this").clone(),
+            self.inner.cluster.clone(),
+            self.inner
+                .field_owners
+                .read()
+                .expect("nothing panics while it holds this")
+                .clone(),
         );
         let stop = self.inner.stop.clone();
-        self.inner.tasks.spawn(async move { stop.run_until_cancelled(reflector.run()).await });
+        self.inner
+            .tasks
+            .spawn(async move { stop.run_until_cancelled(reflector.run()).await });
         collection
     }
 
     /// Whether every watch has its first list.
     pub fn is_synced(&self) -> bool {
-        let collections = self.inner.collections.lock().expect("nothing panics while it holds this");
+        let collections = self
+            .inner
+            .collections
+            .lock()
+            .expect("nothing panics while it holds this");
         collections.values().all(|collection| collection.progress().synced)
     }
 
     /// The selections whose first list is not complete, for whoever wonders why nothing starts.
     pub fn unsynced(&self) -> Vec<Selection> {
-        let collections = self.inner.collections.lock().expect("nothing panics while it holds this");
-        let unsynced = collections.iter().filter(|(_, collection)| !collection.progress().synced);
+        let collections = self
+            .inner
+            .collections
+            .lock()
+            .expect("nothing panics while it holds this");
+        let unsynced = collections
+            .iter()
+            .filter(|(_, collection)| !collection.progress().synced);
         unsynced.map(|(selection, _)| selection.clone()).collect()
     }
 
@@ -264,7 +309,10 @@ impl Collection {
 
     /// Declares an index, for [`Snapshot::indexed`](crate::Snapshot::indexed).
     pub fn declare_index(&self, name: &'static str, values: IndexFunction) {
-        self.table.write().expect("nothing panics while it holds the table").declare(name, values);
+        self.table
+            .write()
+            .expect("nothing panics while it holds the table")
+            .declare(name, values);
     }
 
     /// Tells `listener` of everything that is there, and then of every change.
@@ -278,7 +326,11 @@ impl Collection {
             .expect("nothing panics while it holds this")
             .push(Arc::downgrade(&listener));
         for object in self.list() {
-            listener(&Event { old: None, new: Some(&object), initial: true });
+            listener(&Event {
+                old: None,
+                new: Some(&object),
+                initial: true,
+            });
         }
         Listening { _listener: listener }
     }
@@ -301,8 +353,14 @@ impl Collection {
                 listeners.iter().filter_map(Weak::upgrade).collect()
             };
             for change in &changes {
-                let event = Event { old: change.old.as_ref(), new: change.new.as_ref(), initial: !synced };
-                listeners.iter().for_each(|listener| listener(&event));
+                let event = Event {
+                    old: change.old.as_ref(),
+                    new: change.new.as_ref(),
+                    initial: !synced,
+                };
+                for listener in &listeners {
+                    listener(&event);
+                }
             }
         }
         self.progress.send_if_modified(|progress| {
@@ -313,18 +371,24 @@ impl Collection {
     }
 
     pub(crate) fn forget_owner(&self, uid: &str) {
-        self.table.write().expect("nothing panics while it holds the table").forget_owner(uid);
+        self.table
+            .write()
+            .expect("nothing panics while it holds the table")
+            .forget_owner(uid);
     }
 
     fn complete(&self) {
-        self.progress.send_if_modified(|progress| !std::mem::replace(&mut progress.synced, true));
+        self.progress
+            .send_if_modified(|progress| !std::mem::replace(&mut progress.synced, true));
     }
 }
 
 impl Event<'_> {
     /// The object as it is or, if it is gone, as it last was.
     pub fn object(&self) -> &Object {
-        self.new.or(self.old).expect("an event is of an object that is or was there")
+        self.new
+            .or(self.old)
+            .expect("an event is of an object that is or was there")
     }
 
     /// The object's key.
@@ -341,6 +405,8 @@ impl fmt::Debug for Cache {
 
 impl fmt::Debug for Collection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Collection").field("selection", &self.selection).finish_non_exhaustive()
+        f.debug_struct("Collection")
+            .field("selection", &self.selection)
+            .finish_non_exhaustive()
     }
 }

@@ -17,16 +17,17 @@ use kube::client::Body;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{Collection, Depth, table::Listed};
+use super::{Collection, Depth, Table, table::Listed};
 use crate::{
+    decode::glance,
     object::{Key, Object},
     request::query,
 };
 
 /// How many objects a page of a list holds.
-const PAGE: usize = 500;
+const PAGE: usize = 250;
 /// How long the server is asked to keep a watch open; the real figure varies, so that watches do not end together.
-const WATCH: Duration = Duration::from_secs(240);
+const WATCH: Duration = Duration::from_mins(4);
 /// What a watch may be late to end before the connection counts as dead.
 const GRACE: Duration = Duration::from_secs(30);
 const FIRST_REST: Duration = Duration::from_millis(100);
@@ -35,6 +36,7 @@ const LONGEST_REST: Duration = Duration::from_secs(30);
 pub(crate) struct Reflector {
     client: kube::Client,
     collection: Arc<Collection>,
+    cluster: Option<Arc<str>>,
     keep: Arc<[Arc<str>]>,
     /// Whether the server is known not to stream lists.
     pages_only: bool,
@@ -109,8 +111,19 @@ struct Problem {
 }
 
 impl Reflector {
-    pub(crate) fn new(client: kube::Client, collection: Arc<Collection>, keep: Arc<[Arc<str>]>) -> Self {
-        Self { client, collection, keep, pages_only: false }
+    pub(crate) fn new(
+        client: kube::Client,
+        collection: Arc<Collection>,
+        cluster: Option<Arc<str>>,
+        keep: Arc<[Arc<str>]>,
+    ) -> Self {
+        Self {
+            client,
+            collection,
+            cluster,
+            keep,
+            pages_only: false,
+        }
     }
 
     /// Reflects for ever; dropping the future ends it.
@@ -119,11 +132,14 @@ impl Reflector {
         let mut rest = FIRST_REST;
         loop {
             let following = matches!(state, State::Following { .. });
+            let started = tokio::time::Instant::now();
             match self.step(&mut state).await {
                 Ok(()) => {
-                    // A watch that ends by itself is the rule; only one that ends at once is suspicious, and the
-                    // server's own pace then is the brake.
                     rest = FIRST_REST;
+                    // A watch that ends by itself is the rule; one that ends at once must not be asked for in a whirl.
+                    if following && started.elapsed() < FIRST_REST {
+                        tokio::time::sleep(FIRST_REST).await;
+                    }
                 }
                 Err(Interruption::Gone) => {
                     state = State::Beginning;
@@ -158,7 +174,10 @@ impl Reflector {
                 other => other,
             },
             State::Beginning => {
-                *state = State::Paging { token: String::new(), listed: Listed::default() };
+                *state = State::Paging {
+                    token: String::new(),
+                    listed: Listed::default(),
+                };
                 Ok(())
             }
             State::Paging { token, listed } => {
@@ -183,11 +202,23 @@ impl Reflector {
         let body = self.send(&parameters).await?.collect().await?.to_bytes();
         let list: List<'_> =
             serde_json::from_slice(&body).map_err(|error| Interruption::Unreadable(error.to_string()))?;
-        let objects: Vec<Object> = list.items.iter().flatten().filter_map(|item| self.read(item.get())).collect();
+        // What has not changed is not taken in a second time, so that listing anew needs no room for a second copy.
+        let (same, other): (Vec<Listing<'_>>, Vec<Listing<'_>>) = {
+            let table = self.collection.read();
+            let items = list.items.iter().flatten().map(|item| Listing::of(item.get(), &table));
+            items.partition(|listing| matches!(listing, Listing::Same(_)))
+        };
+        let objects: Vec<Object> = other
+            .into_iter()
+            .filter_map(|listing| self.read(listing.json()?))
+            .collect();
         let version = version_of(&list.metadata.resource_version)?;
         let next = list.metadata.token.filter(|token| !token.is_empty());
         self.collection.change(|table| {
             let mut changes = Vec::new();
+            for key in same.iter().filter_map(Listing::key) {
+                listed.confirm(table, key);
+            }
             for object in objects {
                 let key = Key::of(&object);
                 changes.extend(table.put(object));
@@ -207,7 +238,11 @@ impl Reflector {
         let seconds = WATCH.as_secs() + fastrand::u64(0..60);
         let timeout = seconds.to_string();
         let mut parameters = self.selecting();
-        parameters.extend([("watch", "true"), ("allowWatchBookmarks", "true"), ("timeoutSeconds", &timeout)]);
+        parameters.extend([
+            ("watch", "true"),
+            ("allowWatchBookmarks", "true"),
+            ("timeoutSeconds", &timeout),
+        ]);
         let from;
         let mut listing = None;
         match state {
@@ -245,7 +280,9 @@ impl Reflector {
         let line: Line<'_> = serde_json::from_slice(line).map_err(unreadable)?;
         match line.kind {
             "ADDED" | "MODIFIED" => {
-                let Some(object) = self.read(line.object.get()) else { return Ok(()) };
+                let Some(object) = self.read(line.object.get()) else {
+                    return Ok(());
+                };
                 let version = object.version();
                 let key = Key::of(&object);
                 self.collection.change(|table| {
@@ -258,7 +295,9 @@ impl Reflector {
                 progressed(state, version);
             }
             "DELETED" => {
-                let Some(object) = self.read(line.object.get()) else { return Ok(()) };
+                let Some(object) = self.read(line.object.get()) else {
+                    return Ok(());
+                };
                 let version = object.version();
                 self.collection.change(|table| {
                     let change = table.remove(object.namespace(), object.name(), object.uid(), version);
@@ -269,7 +308,11 @@ impl Reflector {
             "BOOKMARK" => {
                 let bookmark: Bookmark = serde_json::from_str(line.object.get()).map_err(unreadable)?;
                 let version = version_of(&bookmark.metadata.resource_version)?;
-                let list_ends = bookmark.metadata.annotations.get("k8s.io/initial-events-end").is_some_and(|end| end == "true");
+                let list_ends = bookmark
+                    .metadata
+                    .annotations
+                    .get("k8s.io/initial-events-end")
+                    .is_some_and(|end| end == "true");
                 if let Some(listed) = list_ends.then(|| listing.take()).flatten() {
                     self.collection.change(|table| table.settle(&listed, version));
                     *state = State::Following { version };
@@ -300,6 +343,7 @@ impl Reflector {
     /// An object that cannot be read hurts only itself.
     fn read(&self, json: &str) -> Option<Object> {
         Object::read(&self.collection.selection().kind, json.as_bytes(), &self.keep)
+            .map(|object| object.placed_in(self.cluster.clone()))
             .inspect_err(|error| tracing::error!(%error, "an object is left out of the cache"))
             .ok()
     }
@@ -335,8 +379,44 @@ impl Reflector {
             return Err(Interruption::Gone);
         }
         let body = response.into_body().collect().await?.to_bytes();
-        let message = serde_json::from_slice::<Problem>(&body).map(|problem| problem.message).unwrap_or_default();
+        let message = serde_json::from_slice::<Problem>(&body)
+            .map(|problem| problem.message)
+            .unwrap_or_default();
         Err(Interruption::Refused(status, message))
+    }
+}
+
+/// An item of a list beside what is already there.
+enum Listing<'l> {
+    /// The same version.
+    Same(Key),
+    /// Another one, or nothing.
+    Other(&'l str),
+}
+
+impl<'l> Listing<'l> {
+    fn of(json: &'l str, table: &Table) -> Self {
+        let Some(glance) = glance(json) else {
+            return Self::Other(json);
+        };
+        match table.get(&glance.namespace, &glance.name) {
+            Some(there) if there.uid() == glance.uid && there.version() == glance.version => Self::Same(Key::of(there)),
+            _ => Self::Other(json),
+        }
+    }
+
+    fn key(&self) -> Option<&Key> {
+        match self {
+            Self::Same(key) => Some(key),
+            Self::Other(_) => None,
+        }
+    }
+
+    fn json(&self) -> Option<&'l str> {
+        match self {
+            Self::Same(_) => None,
+            Self::Other(json) => Some(json),
+        }
     }
 }
 
@@ -348,7 +428,8 @@ fn progressed(state: &mut State, told: u64) {
 }
 
 fn version_of(text: &str) -> Result<u64, Interruption> {
-    text.parse().map_err(|_| Interruption::Unreadable(format!("a resource version that is no number: {text:?}")))
+    text.parse()
+        .map_err(|_| Interruption::Unreadable(format!("a resource version that is no number: {text:?}")))
 }
 
 /// Cuts a stream of bytes into lines without looking at a byte twice.

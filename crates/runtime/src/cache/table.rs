@@ -72,7 +72,10 @@ impl Table {
             self.unlink(place, &old, identity_changed.then_some(object.version()));
             self.objects[place as usize] = object.clone();
             self.link(place, &object, &old);
-            return Some(Change { old: Some(old), new: Some(object) });
+            return Some(Change {
+                old: Some(old),
+                new: Some(object),
+            });
         }
         let place = u32::try_from(self.objects.insert(object.clone())).expect("a cache holds fewer than 2^32 objects");
         let (objects, hasher) = (&self.objects, &self.hasher);
@@ -82,7 +85,10 @@ impl Table {
             hash_of(hasher, object.namespace(), object.name())
         });
         self.link_new(place, &object);
-        Some(Change { old: None, new: Some(object) })
+        Some(Change {
+            old: None,
+            new: Some(object),
+        })
     }
 
     /// Takes an object out that was deleted at `version`. One that has come back since stays.
@@ -94,7 +100,10 @@ impl Table {
             return None;
         }
         self.take(place, &object, version);
-        Some(Change { old: Some(object), new: None })
+        Some(Change {
+            old: Some(object),
+            new: None,
+        })
     }
 
     /// A list is complete as of `version`: what was there before and is not in it is gone.
@@ -110,7 +119,10 @@ impl Table {
             .map(|place| {
                 let object = self.objects[place as usize].clone();
                 self.take(place, &object, version);
-                Change { old: Some(object), new: None }
+                Change {
+                    old: Some(object),
+                    new: None,
+                }
             })
             .collect();
         self.advance(version);
@@ -162,7 +174,9 @@ impl Table {
     pub(crate) fn select<'t>(&'t self, namespace: Option<&'t str>, selector: &'t LabelSelector) -> Vec<&'t Object> {
         let mut candidates = namespace.map(|namespace| self.by_namespace.get(namespace));
         for requirement in selector.requirements() {
-            let Some(value) = selector.exact(requirement.key()) else { continue };
+            let Some(value) = selector.exact(requirement.key()) else {
+                continue;
+            };
             let pair = (crate::intern::intern(requirement.key()), crate::intern::intern(value));
             let places = self.by_label.get(&pair);
             let fewer = candidates.is_none_or(|others| places.map_or(0, Vec::len) < others.map_or(0, Vec::len));
@@ -184,7 +198,11 @@ impl Table {
         if self.declared.iter().any(|declared| declared.name == name) {
             return;
         }
-        let mut declared = Declared { name, values, places: HashMap::new() };
+        let mut declared = Declared {
+            name,
+            values,
+            places: HashMap::new(),
+        };
         for (place, object) in &self.objects {
             declared.link(u32::try_from(place).expect("places are 32 bits wide"), object);
         }
@@ -221,7 +239,12 @@ impl Table {
     }
 
     fn link_new(&mut self, place: u32, object: &Object) {
-        insert(self.by_namespace.entry(Arc::clone(&object.meta().namespace)).or_default(), place);
+        insert(
+            self.by_namespace
+                .entry(Arc::clone(&object.meta().namespace))
+                .or_default(),
+            place,
+        );
         for uid in owner_uids(object) {
             let owned = self.by_owner.entry(uid).or_default();
             insert(&mut owned.places, place);
@@ -323,13 +346,18 @@ impl Listed {
     }
 
     fn contains(&self, place: u32) -> bool {
-        self.0.get(place as usize / 64).is_some_and(|word| word & (1 << (place % 64)) != 0)
+        self.0
+            .get(place as usize / 64)
+            .is_some_and(|word| word & (1 << (place % 64)) != 0)
     }
 }
 
 impl fmt::Debug for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Table").field("objects", &self.len()).field("seen", &self.seen).finish_non_exhaustive()
+        f.debug_struct("Table")
+            .field("objects", &self.len())
+            .field("seen", &self.seen)
+            .finish_non_exhaustive()
     }
 }
 
@@ -366,7 +394,10 @@ mod tests {
         }
         assert_eq!(table.get("n", "a2").unwrap().label("app"), Some("db"));
         assert_eq!(names(table.owned_by("o")), ["a1", "b1"]);
-        assert_eq!(names(table.select(Some("n"), &"app=web".parse().unwrap())), ["a1", "b1"]);
+        assert_eq!(
+            names(table.select(Some("n"), &"app=web".parse().unwrap())),
+            ["a1", "b1"]
+        );
         assert_eq!(names(table.select(None, &"app!=web".parse().unwrap())), ["a2"]);
         assert_eq!(names(table.indexed("initial", "a").unwrap()), ["a1", "a2"]);
         assert!(table.indexed("unknown", "a").is_none());
@@ -422,7 +453,11 @@ mod tests {
         table.put(pod("a", "a", 2, "y", Some("o")));
         assert_eq!(table.ownership_changed("o"), 1);
         table.remove("n", "a", "a", 3);
-        assert_eq!(table.ownership_changed("o"), 3, "it is remembered though nothing is owned now");
+        assert_eq!(
+            table.ownership_changed("o"),
+            3,
+            "it is remembered though nothing is owned now"
+        );
         table.forget_owner("o");
         assert_eq!(table.ownership_changed("o"), 0);
     }

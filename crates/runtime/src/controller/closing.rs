@@ -21,13 +21,22 @@ pub(super) fn wanted<K>(
     end: &End,
     finalizer: Option<&str>,
     pruned: &[Kind],
+    spread: &[Kind],
 ) -> Result<(), Failure> {
     if *end == End::Complete {
         prune(seen, draft, pruned)?;
+        let mentioned: HashSet<Target> = draft.steps().map(|(key, _)| key.target.clone()).collect();
+        for object in spread_objects(seen, spread).0 {
+            if !object.is_deleting() && !mentioned.contains(&object.target()) {
+                draft.put(Step::delete(object, "it is no longer wanted"));
+            }
+        }
     }
     if let Some(finalizer) = finalizer
         && !seen.raw().has_finalizer(finalizer)
-        && draft.steps().any(|(key, step)| key != draft.root_key() && !step.is_no_op())
+        && draft
+            .steps()
+            .any(|(key, step)| key != draft.root_key() && !step.is_no_op())
     {
         let mut desired = seen.raw().value();
         match desired["metadata"]["finalizers"].as_array_mut() {
@@ -55,6 +64,42 @@ fn prune<K>(seen: &Snapshot<K>, draft: &mut Draft<Object>, kinds: &[Kind]) -> Re
     Ok(())
 }
 
+/// What belongs to the object in every member that is known, and the words of those that are not.
+fn spread_objects<K>(seen: &Snapshot<K>, kinds: &[Kind]) -> (Vec<Object>, Vec<String>) {
+    let (mut objects, mut unknown) = (Vec::new(), Vec::new());
+    for cluster in seen.clusters() {
+        for kind in kinds {
+            match seen.owned_objects_in(kind, cluster) {
+                Ok(found) => objects.extend(found),
+                Err(failure) => unknown.push(failure.message),
+            }
+        }
+    }
+    (objects, unknown)
+}
+
+/// Takes back what was placed in members. A member that is away is waited for: what is there must not be forgotten.
+pub(super) fn take_back<K>(seen: &Snapshot<K>, draft: &mut Draft<Object>, kinds: &[Kind]) -> Result<bool, Failure> {
+    let (objects, unknown) = spread_objects(seen, kinds);
+    let any = !objects.is_empty();
+    for object in objects {
+        if object.is_deleting() {
+            draft.put(Step::no_op(
+                object.target(),
+                Some(object.clone()),
+                "it is on its way out",
+            ));
+        } else {
+            draft.put(Step::delete(object, "its owner goes"));
+        }
+    }
+    if unknown.is_empty() {
+        Ok(any)
+    } else {
+        Err(Failure::waiting(unknown.join("; ")))
+    }
+}
+
 /// Of a plan for an object that is being deleted: when nothing is left to do, the finalizer goes.
 pub(super) fn unwanted<K>(
     seen: &Snapshot<K>,
@@ -62,7 +107,11 @@ pub(super) fn unwanted<K>(
     end: &End,
     look_again: Option<&LookAgain>,
     finalizer: &str,
+    spread: &[Kind],
 ) -> Result<(), Failure> {
+    if take_back(seen, draft, spread)? {
+        return Ok(());
+    }
     let acts = |step: &Step<Object>| match &step.action {
         Action::Create { desired } => !crate::events::is_event(desired),
         _ => !step.is_no_op(),
@@ -75,9 +124,17 @@ pub(super) fn unwanted<K>(
     if let Some(finalizers) = desired["metadata"]["finalizers"].as_array_mut() {
         finalizers.retain(|name| name != finalizer);
     }
-    let last = draft.put(Step::patch(read(seen, &desired)?, seen.raw().clone(), "everything is cleaned up"));
+    let last = draft.put(Step::patch(
+        read(seen, &desired)?,
+        seen.raw().clone(),
+        "everything is cleaned up",
+    ));
     let root = draft.root_key().clone();
-    let others: Vec<_> = draft.steps().map(|(key, _)| key.clone()).filter(|key| *key != last && *key != root).collect();
+    let others: Vec<_> = draft
+        .steps()
+        .map(|(key, _)| key.clone())
+        .filter(|key| *key != last && *key != root)
+        .collect();
     for other in others {
         draft.after(&last, &other)?;
     }

@@ -1,6 +1,8 @@
 //! A controller: an actor, its caches, a queue and workers.
 
 mod closing;
+mod members;
+pub(crate) mod plans;
 mod reconcile;
 
 use std::{num::NonZeroUsize, sync::Arc, time::Duration};
@@ -9,14 +11,17 @@ use moorline_plan::{Cancel, Cancellation};
 use moorline_queue::{Ask, Outcome, Priority, Queue};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+pub(crate) use self::members::Members;
 use self::reconcile::{Mind, Next};
 use crate::{
     actor::Actor,
     cache::{Cache, Event, Listening, Selection},
     clock::{SystemTime, TimeOfDay, TokioTimer},
+    clusters::Clusters,
     gate::{self, Passed},
     metrics::{Gated, Metrics, OfController, OfName, QueueMetrics},
-    object::Key,
+    object::{Key, Target},
+    record::Recorder,
     sources::Sources,
     watches::{MANAGED_LABEL, Watches},
 };
@@ -30,12 +35,30 @@ pub struct Ground {
     pub time: Arc<dyn TimeOfDay>,
     /// What is counted.
     pub metrics: Metrics,
+    /// Where reconciles are kept, if they are.
+    pub recorder: Option<Recorder>,
+    /// The member clusters.
+    pub clusters: Clusters,
 }
 
 impl Ground {
     /// The machine's own time, and metrics of its own.
     pub fn new(client: kube::Client) -> Self {
-        Self { cache: Cache::new(client), time: Arc::new(SystemTime), metrics: Metrics::new() }
+        Self {
+            cache: Cache::new(client),
+            time: Arc::new(SystemTime),
+            metrics: Metrics::new(),
+            recorder: None,
+            clusters: Clusters::default(),
+        }
+    }
+
+    /// The client of the cluster that a target is in.
+    pub(crate) fn client_of(&self, target: &Target) -> Option<kube::Client> {
+        match &target.cluster {
+            None => Some(self.cache.client().clone()),
+            Some(name) => self.clusters.get(name).map(|cache| cache.client().clone()),
+        }
     }
 }
 
@@ -79,6 +102,7 @@ pub struct Controller<A: Actor> {
     mind: Arc<Mind<A>>,
     queue: KeyQueue,
     listening: Vec<Listening>,
+    stop: CancellationToken,
 }
 
 /// A controller at work.
@@ -92,7 +116,7 @@ pub struct Running {
 
 impl<A: Actor> Controller<A> {
     /// Starts the watches of an actor. Needs a tokio runtime.
-    pub fn warm_up(actor: A, ground: &Ground, settings: Settings) -> Self {
+    pub fn warm_up(actor: &A, ground: &Ground, settings: Settings) -> Self {
         let watches = actor.watches();
         ground.cache.keep_ownership_of(&settings.field_owner);
         let sources = Arc::new(sources(&ground.cache, &watches, &settings));
@@ -118,7 +142,27 @@ impl<A: Actor> Controller<A> {
             }
         }
         let mind = Arc::new(Mind::new(actor, watches, sources, ground.clone(), settings));
-        Self { mind, queue, listening }
+        let stop = CancellationToken::new();
+        if !mind.watches.spread.is_empty() {
+            for collection in mind.sources.collections(&mind.watches.primary) {
+                collection.declare_index(members::BY_UID, Arc::new(|object| vec![object.uid().to_owned()]));
+            }
+            let following = members::follow(
+                ground.clusters.clone(),
+                Arc::clone(&mind.members),
+                mind.watches.clone(),
+                Arc::clone(&mind.sources),
+                queue.clone(),
+                mind.settings.field_owner.clone(),
+            );
+            tokio::spawn(stop.clone().run_until_cancelled_owned(following));
+        }
+        Self {
+            mind,
+            queue,
+            listening,
+            stop,
+        }
     }
 
     /// Waits until every cache that the actor declared has its first list.
@@ -141,9 +185,11 @@ impl<A: Actor> Controller<A> {
     /// Starts the workers, once the caches have their first lists. Needs a tokio runtime.
     pub fn start(self) -> Running {
         let workers = TaskTracker::new();
-        let stop = CancellationToken::new();
+        let stop = self.stop.clone();
         let cancellation = Cancellation::new();
-        let labels = OfController { controller: self.mind.name.to_string() };
+        let labels = OfController {
+            controller: self.mind.name.to_string(),
+        };
         let most = i64::try_from(self.mind.settings.workers).unwrap_or(i64::MAX);
         self.mind.ground.metrics.most_workers.get_or_create(&labels).set(most);
         for _ in 0..self.mind.settings.workers.max(1) {
@@ -173,6 +219,22 @@ impl Running {
         (self.queue)();
         self.workers.close();
         let done = tokio::time::timeout(within, self.workers.wait()).await.is_ok();
+        self.stop.cancel();
+        if !done {
+            self.abandon().await;
+        }
+        done
+    }
+
+    /// Like [`stop`](Self::stop), but cut off as soon as `lost` says that this process may no longer act.
+    pub(crate) async fn stop_unless(self, within: Duration, lost: &CancellationToken) -> bool {
+        (self.queue)();
+        self.workers.close();
+        let finished = tokio::time::timeout(within, self.workers.wait());
+        let done = lost
+            .run_until_cancelled(finished)
+            .await
+            .is_some_and(|finished| finished.is_ok());
         if !done {
             self.abandon().await;
         }
@@ -199,7 +261,11 @@ struct Route {
 
 impl Route {
     fn take(&self, event: &Event<'_>) {
-        let ask = if event.initial { Ask::now().with_priority(Priority::LOW) } else { Ask::now() };
+        let ask = if event.initial {
+            Ask::now().with_priority(Priority::LOW)
+        } else {
+            Ask::now()
+        };
         let watched = &self.watches.kinds[&self.kind];
         if self.kind == self.watches.primary {
             self.queue.add_with(event.key(), ask);
@@ -227,7 +293,11 @@ impl Route {
         let Some(owner) = object.controller() else { return };
         let group = owner.api_version.rsplit_once('/').map_or("", |(group, _)| group);
         if primary.is(group, &owner.kind) {
-            let namespace = if primary.scope() == crate::kind::Scope::Cluster { "" } else { object.namespace() };
+            let namespace = if primary.scope() == crate::kind::Scope::Cluster {
+                ""
+            } else {
+                object.namespace()
+            };
             self.queue.add_with(Key::new(namespace, &owner.name), ask);
         }
     }
@@ -235,15 +305,22 @@ impl Route {
     /// Everybody who refers to this object. Found by looking at each, which is done rarely and costs little; a
     /// dependency that changes often deserves a mapper over an index instead.
     fn wake_dependants(&self, event: &Event<'_>, ask: Ask) {
-        let concerned: Vec<_> =
-            self.watches.dependencies.iter().filter(|dependency| dependency.kind == self.kind).collect();
+        let concerned: Vec<_> = self
+            .watches
+            .dependencies
+            .iter()
+            .filter(|dependency| dependency.kind == self.kind)
+            .collect();
         if concerned.is_empty() || (event.initial && event.old.is_none()) {
             return;
         }
         let key = event.key();
         for collection in self.sources.collections(&self.watches.primary) {
             for dependant in collection.list() {
-                if concerned.iter().any(|dependency| dependency.keys(&dependant).contains(&key)) {
+                if concerned
+                    .iter()
+                    .any(|dependency| dependency.keys(&dependant).contains(&key))
+                {
                     self.queue.add_with(Key::of(&dependant), ask);
                 }
             }
@@ -292,7 +369,9 @@ impl<A: Actor> Worker<A> {
                 return;
             }
         }
-        let labels = OfController { controller: self.mind.name.to_string() };
+        let labels = OfController {
+            controller: self.mind.name.to_string(),
+        };
         let metrics = &self.mind.ground.metrics;
         while let Some(Some(work)) = self.stop.run_until_cancelled(self.queue.get()).await {
             metrics.workers.get_or_create(&labels).inc();
@@ -314,11 +393,15 @@ impl<A: Actor> Worker<A> {
             // The key stays out of everybody's hands while the cache catches up; this worker goes on with others.
             let (mind, queue, stop) = (Arc::clone(&self.mind), self.queue.clone(), self.stop.clone());
             self.tasks.spawn(async move {
-                let client = mind.ground.cache.client();
-                let passing = gate::pass(client, &mind.sources, writes, mind.settings.gate);
-                let Some(passed) = stop.run_until_cancelled(passing).await else { return };
+                let passing = gate::pass(&mind.ground, &mind.sources, &mind.members, writes, mind.settings.gate);
+                let Some(passed) = stop.run_until_cancelled(passing).await else {
+                    return;
+                };
                 let result = if passed == Passed::Seen { "seen" } else { "late" };
-                let labels = Gated { controller: mind.name.to_string(), result };
+                let labels = Gated {
+                    controller: mind.name.to_string(),
+                    result,
+                };
                 mind.ground.metrics.gate.get_or_create(&labels).inc();
                 if let Passed::Late(targets) = passed {
                     tracing::warn!(controller = %mind.name, %key, ?targets, "the cache is late");
@@ -332,9 +415,13 @@ impl<A: Actor> Worker<A> {
 
     fn observe_queue(&self) {
         let name = self.mind.name.to_string();
-        let labels = OfName { name: name.clone(), controller: name };
-        let (unfinished, longest) =
-            self.queue.inspect(|core, now| (core.unfinished_work(now), core.longest_running(now)));
+        let labels = OfName {
+            name: name.clone(),
+            controller: name,
+        };
+        let (unfinished, longest) = self
+            .queue
+            .inspect(|core, now| (core.unfinished_work(now), core.longest_running(now)));
         let metrics = &self.mind.ground.metrics;
         metrics.unfinished.get_or_create(&labels).set(unfinished.as_secs_f64());
         metrics.longest.get_or_create(&labels).set(longest.as_secs_f64());

@@ -3,32 +3,31 @@
 use std::{
     any::Any,
     collections::HashMap,
-    panic::{AssertUnwindSafe, catch_unwind},
+    panic::AssertUnwindSafe,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
 use futures_util::FutureExt as _;
-use moorline_plan::{
-    Built, Cancellation, Class, Failure, Outcomes, Part, PlanBuilder, Step, execute,
-};
+use moorline_plan::{Cancellation, Class, Failure, Outcomes, execute};
 use serde_json::Value;
 use tracing::Instrument as _;
 
-use super::{Ground, Settings, closing};
+use super::{
+    Ground, Members, Settings,
+    plans::{Made, Plans},
+};
 use crate::{
-    actor::{Actor, Farewell, Planner},
-    conditions::{self, Account},
-    dependency::{Dependency, Met},
+    actor::Actor,
+    conditions,
     events::{self, EventType, Published},
     execute::{Effect, Expect, Hands, Settled, Write},
     gate,
-    kind::Kind,
     metrics::{OfController, Reconciled},
     object::{Key, Object, Target},
-    snapshot::{Entropy, Given, Reads, Snapshot},
+    snapshot::{Entropy, Given, Reads},
     sources::Sources,
-    watches::{Conditions, Owning, Watches},
+    watches::{Conditions, Watches},
 };
 
 /// What becomes of a key after its reconcile.
@@ -43,13 +42,10 @@ pub(super) enum Next {
 pub(super) struct Mind<A: Actor> {
     pub(super) name: Arc<str>,
     field_owner: Arc<str>,
-    watches: Watches,
-    dependencies: Arc<[Dependency]>,
-    planner: Planner<A::Object>,
-    farewell: Option<(&'static str, Planner<A::Object>)>,
-    /// For when the actor cannot be asked: nothing but the status.
-    apology: PlanBuilder<Object, Object>,
+    pub(super) watches: Watches,
+    plans: Plans<A::Object>,
     pub(super) sources: Arc<Sources>,
+    pub(super) members: Arc<Members>,
     pub(super) ground: Ground,
     pub(super) settings: Settings,
     settled: Settled,
@@ -58,46 +54,15 @@ pub(super) struct Mind<A: Actor> {
     late: Mutex<HashMap<Key, Vec<Target>>>,
 }
 
-/// How the making of a plan went.
-struct Made {
-    built: Built<Object>,
-    account: Account,
-    panicked: bool,
-}
-
 impl<A: Actor> Mind<A> {
-    pub(super) fn new(
-        actor: A,
-        watches: Watches,
-        sources: Arc<Sources>,
-        ground: Ground,
-        settings: Settings,
-    ) -> Self {
-        let root = |seen: &Snapshot<A::Object>| Ok(status_of(seen.raw()));
-        let farewell = match actor.farewell(PlanBuilder::new(root)) {
-            Farewell::None => None,
-            Farewell::Finalizer { name, plan } => {
-                let plan = plan.closing(closing::RUNTIME, move |seen, draft, end, look_again| {
-                    closing::unwanted(seen, draft, end, look_again, name)
-                });
-                Some((name, plan))
-            }
-        };
-        let finalizer = farewell.as_ref().map(|(name, _)| *name);
-        let owned = watches.owned_kinds().filter(|(_, owning)| *owning == Owning::Exactly);
-        let pruned: Vec<Kind> = owned.map(|(kind, _)| kind.clone()).collect();
-        let planner = actor.plan(PlanBuilder::new(root)).closing(closing::RUNTIME, move |seen, draft, end, _| {
-            closing::wanted(seen, draft, end, finalizer, &pruned)
-        });
+    pub(super) fn new(actor: &A, watches: Watches, sources: Arc<Sources>, ground: Ground, settings: Settings) -> Self {
         Self {
             name: Arc::from(actor.name()),
             field_owner: Arc::from(&*settings.field_owner),
-            dependencies: watches.dependencies.clone().into(),
-            planner,
-            farewell,
-            apology: PlanBuilder::new(|object: &Object| Ok(status_of(object))),
+            plans: Plans::of(actor, &watches),
             watches,
             sources,
+            members: Arc::default(),
             ground,
             settings,
             settled: Settled::default(),
@@ -108,16 +73,14 @@ impl<A: Actor> Mind<A> {
 
     /// The next look at a key takes these from the server itself.
     pub(super) fn take_live(&self, key: Key, targets: Vec<Target>) {
-        self.late.lock().expect("nothing panics while it holds this").insert(key, targets);
+        self.late
+            .lock()
+            .expect("nothing panics while it holds this")
+            .insert(key, targets);
     }
 
     /// Looks at an object and does what follows. Never panics, and never takes longer than it may.
-    pub(super) async fn reconcile(
-        &self,
-        key: &Key,
-        failures: u32,
-        cancellation: &Cancellation,
-    ) -> (Next, Vec<Write>) {
+    pub(super) async fn reconcile(&self, key: &Key, failures: u32, cancellation: &Cancellation) -> (Next, Vec<Write>) {
         let started = tokio::time::Instant::now();
         let id = uuid::Uuid::new_v4().to_string();
         let span = tracing::info_span!("reconcile", controller = %self.name, object = %key, reconcile = %id);
@@ -126,7 +89,10 @@ impl<A: Actor> Mind<A> {
         let looking = AssertUnwindSafe(tokio::time::timeout(self.settings.timeout, looking)).catch_unwind();
         let result = match looking.await {
             Ok(Ok(result)) => result,
-            Ok(Err(_)) => Err(Failure::retry(format!("it took longer than {:?}", self.settings.timeout))),
+            Ok(Err(_)) => Err(Failure::retry(format!(
+                "it took longer than {:?}",
+                self.settings.timeout
+            ))),
             Err(panic) => {
                 self.ground.metrics.panics.get_or_create(&self.labels()).inc();
                 Err(Failure::retry(format!("it panicked: {}", words_of(&*panic))))
@@ -154,10 +120,17 @@ impl<A: Actor> Mind<A> {
                 }
             }
         };
-        let labels = Reconciled { controller: self.name.to_string(), result };
+        let labels = Reconciled {
+            controller: self.name.to_string(),
+            result,
+        };
         self.ground.metrics.reconciles.get_or_create(&labels).inc();
         let elapsed = started.elapsed().as_secs_f64();
-        self.ground.metrics.reconcile_time.get_or_create(&self.labels()).observe(elapsed);
+        self.ground
+            .metrics
+            .reconcile_time
+            .get_or_create(&self.labels())
+            .observe(elapsed);
         let mut writes = std::mem::take(&mut *writes.lock().expect("nothing panics while it holds this"));
         writes.retain(|write: &Write| write.expect != Expect::Version(0));
         (next, writes)
@@ -170,8 +143,13 @@ impl<A: Actor> Mind<A> {
         writes: &Arc<Mutex<Vec<Write>>>,
         cancellation: &Cancellation,
     ) -> Result<Next, Failure> {
-        let late = self.late.lock().expect("nothing panics while it holds this").remove(key).unwrap_or_default();
-        let live = gate::read_live(self.ground.cache.client(), late).await;
+        let late = self
+            .late
+            .lock()
+            .expect("nothing panics while it holds this")
+            .remove(key)
+            .unwrap_or_default();
+        let live = gate::read_live(&self.ground, late).await;
         let own = Target {
             kind: self.watches.primary.clone(),
             namespace: Arc::clone(&key.namespace),
@@ -184,66 +162,31 @@ impl<A: Actor> Mind<A> {
             return Ok(Next::Done);
         };
         let finalizing = object.is_deleting();
-        if finalizing && !self.farewell.as_ref().is_some_and(|(name, _)| object.has_finalizer(name)) {
+        if finalizing && !self.plans.finalizer().is_some_and(|name| object.has_finalizer(name)) {
             return Ok(Next::Done);
         }
-        let owned = self.watches.owned_kinds().map(|(kind, _)| self.sources.ownership_changed(kind, object.uid()));
+        let owned = self
+            .watches
+            .owned_kinds()
+            .map(|(kind, _)| self.sources.ownership_changed(kind, object.uid()));
         let given = Given {
             now: self.ground.time.now(),
             id,
             epoch: owned.max().unwrap_or(0),
             field_owner: Arc::clone(&self.field_owner),
             actor: Arc::clone(&self.name),
+            clusters: self.members.names(),
             entropy: Entropy::fresh(),
         };
+        let kept = self.ground.recorder.as_ref().map(|_| given.clone());
         let now = given.now;
-        let reads = Reads::from_caches(Arc::clone(&self.sources), live);
-        let made = self.make(&object, given, reads)?;
-        tracing::debug!(steps = made.built.plan.len(), "planned");
-        self.run(&object, made, now, writes, cancellation).await
-    }
-
-    /// Makes the plan. What cannot be planned still gets a status.
-    fn make(&self, object: &Object, given: Given, reads: Reads) -> Result<Made, Failure> {
-        let mut account = Account { finalizing: object.is_deleting(), ..Account::default() };
-        let making = || {
-            let seen = Snapshot::<A::Object>::new(object.clone(), given, reads, Arc::clone(&self.dependencies))?;
-            let planner = match &self.farewell {
-                Some((_, farewell)) if object.is_deleting() => farewell,
-                _ => &self.planner,
-            };
-            let built = planner.build(&seen)?;
-            let mut unmet = Vec::new();
-            for (_, met) in seen.dependencies() {
-                match met {
-                    Ok(Met::Yes) => {}
-                    Ok(Met::No(what)) => unmet.push(what),
-                    Err(failure) => unmet.push(failure.message),
-                }
-            }
-            Ok::<_, Failure>((built, unmet))
-        };
-        match catch_unwind(AssertUnwindSafe(making)) {
-            Ok(Ok((built, unmet))) => {
-                account.note_end(&built.end, built.look_again.as_ref());
-                account.unmet = (!self.dependencies.is_empty()).then_some(unmet);
-                let children = built.plan.order().filter_map(|(key, step)| {
-                    let child = step.base().filter(|_| key.part == Part::Object && key.target != object.target());
-                    child.filter(|child| child.owners().iter().any(|owner| *owner.uid == *object.uid()))
-                });
-                account.unready = children.filter_map(conditions::unready).collect();
-                Ok(Made { built, account, panicked: false })
-            }
-            Ok(Err(failure)) => {
-                account.trouble.push((failure.class, failure.message));
-                Ok(Made { built: self.apology.build(object)?, account, panicked: false })
-            }
-            Err(panic) => {
-                self.ground.metrics.panics.get_or_create(&self.labels()).inc();
-                account.trouble.push((Class::Terminal, format!("the actor panicked: {}", words_of(&*panic))));
-                Ok(Made { built: self.apology.build(object)?, account, panicked: true })
-            }
+        let reads = Reads::from_caches(Arc::clone(&self.sources), Arc::clone(&self.members), live);
+        let made = self.plans.make(&object, given, reads)?;
+        if made.panicked {
+            self.ground.metrics.panics.get_or_create(&self.labels()).inc();
         }
+        tracing::debug!(steps = made.built.plan.len(), "planned");
+        self.run(&object, made, now, kept, writes, cancellation).await
     }
 
     async fn run(
@@ -251,10 +194,16 @@ impl<A: Actor> Mind<A> {
         object: &Object,
         made: Made,
         now: jiff::Timestamp,
+        kept: Option<Given>,
         writes: &Arc<Mutex<Vec<Write>>>,
         cancellation: &Cancellation,
     ) -> Result<Next, Failure> {
-        let Made { built, account, panicked } = made;
+        let Made {
+            built,
+            account,
+            panicked,
+            answers,
+        } = made;
         let before = object.value()["status"].take();
         let conclude = |status: &mut Value, outcomes: &Outcomes<Target, Effect>| {
             if self.watches.conditions == Conditions::Written {
@@ -262,7 +211,7 @@ impl<A: Actor> Mind<A> {
             }
         };
         let hands = Hands {
-            client: self.ground.cache.client(),
+            ground: &self.ground,
             field_owner: &self.field_owner,
             settled: &self.settled,
             events: &self.events,
@@ -276,19 +225,26 @@ impl<A: Actor> Mind<A> {
         let mut failures: Vec<Failure> = account
             .trouble
             .iter()
-            .map(|(class, message)| Failure { class: *class, message: message.clone() })
+            .map(|(class, message)| Failure {
+                class: *class,
+                message: message.clone(),
+            })
             .collect();
         failures.extend(outcomes.failures().map(|(_, failure)| failure.clone()));
         let worst = failures
             .iter()
             .find(|failure| failure.class == Class::Retry)
-            .or_else(|| failures.iter().find(|failure| failure.class == Class::Terminal));
+            .or_else(|| failures.iter().find(|failure| failure.class == Class::Terminal))
+            .cloned();
+        if let (Some(recorder), Some(given)) = (&self.ground.recorder, kept) {
+            recorder.keep(object, given, answers, built.plan.clone(), outcomes);
+        }
         if let Some(worst) = worst {
-            self.warn(object, worst, now).await;
+            self.warn(object, &worst, now).await;
             if panicked {
-                return Err(Failure::retry(worst.message.clone()));
+                return Err(Failure::retry(worst.message));
             }
-            return Err(worst.clone());
+            return Err(worst);
         }
         if conflicted {
             return Ok(Next::Retry);
@@ -299,23 +255,28 @@ impl<A: Actor> Mind<A> {
     /// Publishes a failure for people.
     async fn warn(&self, object: &Object, failure: &Failure, now: jiff::Timestamp) {
         let (warning, reason) = (EventType::Warning, "ReconcileFailed");
-        let event =
-            events::compose(object, warning, reason, &failure.message, &self.name, &self.field_owner, now);
+        let event = events::compose(
+            object,
+            warning,
+            reason,
+            &failure.message,
+            &self.name,
+            &self.field_owner,
+            now,
+        );
         if let Ok(event) = event {
             self.events.publish(self.ground.cache.client(), &event).await;
         }
     }
 
     fn labels(&self) -> OfController {
-        OfController { controller: self.name.to_string() }
+        OfController {
+            controller: self.name.to_string(),
+        }
     }
 }
 
-fn status_of(object: &Object) -> Step<Object> {
-    Step::status(object.clone(), object.clone(), "tell how it went")
-}
-
-fn words_of(panic: &(dyn Any + Send)) -> &str {
+pub(super) fn words_of(panic: &(dyn Any + Send)) -> &str {
     panic
         .downcast_ref::<&str>()
         .copied()

@@ -15,7 +15,10 @@ pub use self::{
     names::Entropy,
     reads::{Live, Query},
 };
-pub(crate) use self::{reads::Reads, steps::{AWAIT, UNMET}};
+pub(crate) use self::{
+    reads::Reads,
+    steps::{AWAIT, UNMET},
+};
 use crate::{
     dependency::{Dependency, Met},
     kind::{Kind, Scope},
@@ -30,7 +33,7 @@ pub struct Snapshot<K> {
     object: Object,
     typed: Arc<K>,
     given: Given,
-    reads: Reads,
+    reads: Arc<Reads>,
     dependencies: Arc<[Dependency]>,
 }
 
@@ -48,6 +51,9 @@ pub struct Given {
     pub field_owner: Arc<str>,
     /// The actor's name.
     pub actor: Arc<str>,
+    /// The member clusters.
+    #[serde(default)]
+    pub clusters: Vec<String>,
     /// What secrets are made from. It is never written anywhere.
     #[serde(skip)]
     pub entropy: Entropy,
@@ -63,11 +69,17 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Snapshot<K> {
     pub(crate) fn new(
         object: Object,
         given: Given,
-        reads: Reads,
+        reads: Arc<Reads>,
         dependencies: Arc<[Dependency]>,
     ) -> Result<Self, Failure> {
         let typed = object.decode().map_err(|error| Failure::terminal(error.to_string()))?;
-        Ok(Self { object, typed, given, reads, dependencies })
+        Ok(Self {
+            object,
+            typed,
+            given,
+            reads,
+            dependencies,
+        })
     }
 }
 
@@ -107,7 +119,10 @@ impl<K> Snapshot<K> {
 
     /// The objects of a kind that the object owns, sorted by name.
     pub fn owned_objects(&self, kind: &Kind) -> Result<Vec<Object>, Failure> {
-        self.reads.ask(Query::Owned { kind: kind.clone(), owner: self.object.uid().into() })
+        self.reads.ask(Query::Owned {
+            kind: kind.clone(),
+            owner: self.object.uid().into(),
+        })
     }
 
     /// The objects of this type that another object owns, sorted by name.
@@ -115,7 +130,33 @@ impl<K> Snapshot<K> {
     where
         T::Scope: 'static,
     {
-        seen(self.reads.ask(Query::Owned { kind: Kind::of::<T>(), owner: owner.uid().into() })?)
+        seen(self.reads.ask(Query::Owned {
+            kind: Kind::of::<T>(),
+            owner: owner.uid().into(),
+        })?)
+    }
+
+    /// The member clusters, sorted by name.
+    pub fn clusters(&self) -> &[String] {
+        &self.given.clusters
+    }
+
+    /// The objects of this type that belong to the object in a member cluster, sorted by name. Waits if the member has
+    /// not been reached: what is not known is not gone.
+    pub fn owned_in<T: Watchable>(&self, cluster: &str) -> Result<Vec<Seen<T>>, Failure>
+    where
+        T::Scope: 'static,
+    {
+        seen(self.owned_objects_in(&Kind::of::<T>(), cluster)?)
+    }
+
+    pub(crate) fn owned_objects_in(&self, kind: &Kind, cluster: &str) -> Result<Vec<Object>, Failure> {
+        let (kind, owner) = (kind.clone(), self.object.uid().into());
+        self.reads.ask(Query::OwnedIn {
+            kind,
+            owner,
+            cluster: cluster.to_owned(),
+        })
     }
 
     /// The object of this type and name; in the namespace of the object that the plan is for, if it is in one.
@@ -131,13 +172,22 @@ impl<K> Snapshot<K> {
     where
         T::Scope: 'static,
     {
-        Ok(seen(self.get_object(&Kind::of::<T>(), namespace, name)?.into_iter().collect())?.pop())
+        Ok(seen(
+            self.get_object(&Kind::of::<T>(), namespace, name)?
+                .into_iter()
+                .collect(),
+        )?
+        .pop())
     }
 
     /// The object of a kind and name.
     pub fn get_object(&self, kind: &Kind, namespace: &str, name: &str) -> Result<Option<Object>, Failure> {
         let namespace = if kind.scope() == Scope::Cluster { "" } else { namespace };
-        let query = Query::Get { kind: kind.clone(), namespace: namespace.into(), name: name.into() };
+        let query = Query::Get {
+            kind: kind.clone(),
+            namespace: namespace.into(),
+            name: name.into(),
+        };
         Ok(self.reads.ask(query)?.pop())
     }
 
@@ -163,8 +213,14 @@ impl<K> Snapshot<K> {
             return Ok(Vec::new());
         }
         let kind = Kind::of::<T>();
-        let namespace = namespace.filter(|_| kind.scope() == Scope::Namespaced).map(str::to_owned);
-        seen(self.reads.ask(Query::Select { kind, namespace, selector: selector.to_string() })?)
+        let namespace = namespace
+            .filter(|_| kind.scope() == Scope::Namespaced)
+            .map(str::to_owned);
+        seen(self.reads.ask(Query::Select {
+            kind,
+            namespace,
+            selector: selector.to_string(),
+        })?)
     }
 
     /// All objects of this type, in a namespace or in all of them, sorted by name.
@@ -180,7 +236,11 @@ impl<K> Snapshot<K> {
     where
         T::Scope: 'static,
     {
-        let query = Query::Indexed { kind: Kind::of::<T>(), index: index.to_owned(), value: value.to_owned() };
+        let query = Query::Indexed {
+            kind: Kind::of::<T>(),
+            index: index.to_owned(),
+            value: value.to_owned(),
+        };
         seen(self.reads.ask(query)?)
     }
 
@@ -196,7 +256,9 @@ impl<K> Snapshot<K> {
 
     /// How every declared dependency stands, in the order of declaration.
     pub(crate) fn dependencies(&self) -> impl Iterator<Item = (&Dependency, Result<Met, Failure>)> {
-        self.dependencies.iter().map(|dependency| (dependency, self.standing(dependency)))
+        self.dependencies
+            .iter()
+            .map(|dependency| (dependency, self.standing(dependency)))
     }
 
     fn standing(&self, dependency: &Dependency) -> Result<Met, Failure> {
@@ -210,10 +272,6 @@ impl<K> Snapshot<K> {
 
     pub(crate) fn given(&self) -> &Given {
         &self.given
-    }
-
-    pub(crate) fn reads(&self) -> &Reads {
-        &self.reads
     }
 }
 
@@ -270,7 +328,10 @@ impl<T> Deref for Seen<T> {
 
 impl<T> Clone for Seen<T> {
     fn clone(&self) -> Self {
-        Self { object: self.object.clone(), typed: Arc::clone(&self.typed) }
+        Self {
+            object: self.object.clone(),
+            typed: Arc::clone(&self.typed),
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::{Seen, Snapshot};
 use crate::{
     applied,
+    cache::OWNER_LABEL,
     dependency::Met,
     events::{self, EventType},
     kind::{Kind, Scope},
@@ -34,15 +35,38 @@ impl<K> Snapshot<K> {
     }
 
     /// The same for an object of a kind that is only known at run time.
-    pub fn apply_value(
-        &self,
-        kind: &Kind,
-        desired: Value,
-        reason: impl Into<String>,
-    ) -> Result<Step<Object>, Failure> {
+    pub fn apply_value(&self, kind: &Kind, desired: Value, reason: impl Into<String>) -> Result<Step<Object>, Failure> {
         let desired = self.belonging(kind, desired)?;
         let target = desired.target();
         let base = self.get_object(kind, &target.namespace, &target.name)?;
+        if let Some(base) = &base
+            && applied::is_in_place(base, &desired, &self.given().field_owner)
+        {
+            return Ok(Step::no_op(target, Some(base.clone()), reason));
+        }
+        Ok(Step::apply(desired, base, reason))
+    }
+
+    /// Server-side apply of an object that belongs to this one, in a member cluster.
+    ///
+    /// Its kind must have been declared by [`Watches::spreads`](crate::Watches::spreads).
+    pub fn apply_in<T>(&self, cluster: &str, desired: &T, reason: impl Into<String>) -> Result<Step<Object>, Failure>
+    where
+        T: kube::Resource<DynamicType = ()> + Serialize + 'static,
+        T::Scope: 'static,
+    {
+        let kind = Kind::of::<T>();
+        let mut value = value_of(desired)?;
+        value["apiVersion"] = kind.api_version().into();
+        value["kind"] = kind.name().into();
+        if kind.scope() == Scope::Namespaced && value["metadata"]["namespace"].is_null() {
+            value["metadata"]["namespace"] = self.raw().namespace().into();
+        }
+        value["metadata"]["labels"][OWNER_LABEL] = self.raw().uid().into();
+        let desired = read(&kind, &value)?.placed_in(Some(cluster.into()));
+        let target = desired.target();
+        let there = self.owned_objects_in(&kind, cluster)?;
+        let base = there.into_iter().find(|object| object.target() == target);
         if let Some(base) = &base
             && applied::is_in_place(base, &desired, &self.given().field_owner)
         {
@@ -76,17 +100,17 @@ impl<K> Snapshot<K> {
         T: kube::Resource<DynamicType = ()> + Serialize + 'static,
         T::Scope: 'static,
     {
-        self.patch_value(seen.raw(), value_of(desired)?, reason)
+        self.patch_value(seen.raw(), &value_of(desired)?, reason)
     }
 
     /// The same for an object of any kind.
     pub fn patch_value(
         &self,
         seen: &Object,
-        desired: Value,
+        desired: &Value,
         reason: impl Into<String>,
     ) -> Result<Step<Object>, Failure> {
-        let desired = read(seen.kind(), &desired)?;
+        let desired = read(seen.kind(), desired)?;
         if desired == *seen {
             return Ok(Step::no_op(seen.target(), Some(seen.clone()), reason));
         }
@@ -102,7 +126,7 @@ impl<K> Snapshot<K> {
     pub fn adopt(&self, orphan: &Object, reason: impl Into<String>) -> Result<Step<Object>, Failure> {
         let mut desired = orphan.value();
         self.own(&mut desired);
-        self.patch_value(orphan, desired, reason)
+        self.patch_value(orphan, &desired, reason)
     }
 
     /// Gives up an object that this one controls, without deleting it.
@@ -111,14 +135,18 @@ impl<K> Snapshot<K> {
         if let Some(references) = desired["metadata"]["ownerReferences"].as_array_mut() {
             references.retain(|reference| reference["uid"] != self.raw().uid());
         }
-        self.patch_value(owned, desired, reason)
+        self.patch_value(owned, &desired, reason)
     }
 
     /// The status of the object that the plan is for. Put into the draft, it replaces the root.
     pub fn status(&self, status: &impl Serialize, reason: impl Into<String>) -> Result<Step<Object>, Failure> {
         let mut desired = self.raw().value();
         desired["status"] = value_of(status)?;
-        Ok(Step::status(read(self.raw().kind(), &desired)?, self.raw().clone(), reason))
+        Ok(Step::status(
+            read(self.raw().kind(), &desired)?,
+            self.raw().clone(),
+            reason,
+        ))
     }
 
     /// Something for people to read, published once however often it is asked for. Order it after what it tells of.
@@ -132,7 +160,10 @@ impl<K> Snapshot<K> {
             &self.given().field_owner,
             self.now(),
         );
-        Ok(Step::create(event.map_err(|error| Failure::terminal(error.to_string()))?, note.to_owned()))
+        Ok(Step::create(
+            event.map_err(|error| Failure::terminal(error.to_string()))?,
+            note.to_owned(),
+        ))
     }
 
     /// Puts a step behind a declared dependency: it is not run while the dependency is unmet.
@@ -175,7 +206,9 @@ impl<K> Snapshot<K> {
         }
         let desired = read(kind, &desired)?;
         if desired.name().is_empty() {
-            return Err(Failure::terminal(format!("an object of kind {kind} was planned without a name")));
+            return Err(Failure::terminal(format!(
+                "an object of kind {kind} was planned without a name"
+            )));
         }
         Ok(desired)
     }
@@ -204,7 +237,8 @@ impl<K> Snapshot<K> {
 }
 
 fn value_of(desired: &impl Serialize) -> Result<Value, Failure> {
-    serde_json::to_value(desired).map_err(|error| Failure::terminal(format!("a desired object cannot be written: {error}")))
+    serde_json::to_value(desired)
+        .map_err(|error| Failure::terminal(format!("a desired object cannot be written: {error}")))
 }
 
 fn read(kind: &Kind, desired: &Value) -> Result<Object, Failure> {

@@ -14,7 +14,15 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Some text in so many config maps, once the store that it names is ready.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[kube(group = "test.moorline.io", version = "v1", kind = "Page", namespaced, status = "PageStatus", derive = "Default", derive = "PartialEq")]
+#[kube(
+    group = "test.moorline.io",
+    version = "v1",
+    kind = "Page",
+    namespaced,
+    status = "PageStatus",
+    derive = "Default",
+    derive = "PartialEq"
+)]
 #[serde(rename_all = "camelCase")]
 pub struct PageSpec {
     #[serde(default)]
@@ -39,7 +47,11 @@ impl Page {
     pub fn condition(&self, name: &str) -> Option<(String, String, String)> {
         let status = self.status.as_ref()?;
         let condition = status.conditions.iter().find(|condition| condition.type_ == name)?;
-        Some((condition.status.clone(), condition.reason.clone(), condition.message.clone()))
+        Some((
+            condition.status.clone(),
+            condition.reason.clone(),
+            condition.message.clone(),
+        ))
     }
 
     pub fn is_ready(&self) -> bool {
@@ -49,7 +61,9 @@ impl Page {
 }
 
 pub async fn server() -> (Embedded, Client) {
-    let server = Embedded::ephemeral(Arc::new(RealWorld)).await.expect("a server in memory starts");
+    let server = Embedded::ephemeral(Arc::new(RealWorld))
+        .await
+        .expect("a server in memory starts");
     let client = Client::new(server.service(), "default");
     define(&client, Page::crd()).await;
     (server, client)
@@ -57,12 +71,18 @@ pub async fn server() -> (Embedded, Client) {
 
 pub async fn define(client: &Client, definition: CustomResourceDefinition) {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let created = api.create(&PostParams::default(), &definition).await.expect("the definition is good");
+    let created = api
+        .create(&PostParams::default(), &definition)
+        .await
+        .expect("the definition is good");
     let name = created.metadata.name.expect("it has a name");
     eventually("the kind is served", || async {
         let definition = api.get(&name).await.ok()?;
         let conditions = definition.status?.conditions?;
-        conditions.iter().any(|c| c.type_ == "Established" && c.status == "True").then_some(())
+        conditions
+            .iter()
+            .any(|c| c.type_ == "Established" && c.status == "True")
+            .then_some(())
     })
     .await;
 }
@@ -84,5 +104,12 @@ pub fn read<T: DeserializeOwned>(value: serde_json::Value) -> T {
 }
 
 pub fn page(name: &str, text: &str, copies: usize) -> Page {
-    Page::new(name, PageSpec { text: text.to_owned(), copies, store: None })
+    Page::new(
+        name,
+        PageSpec {
+            text: text.to_owned(),
+            copies,
+            store: None,
+        },
+    )
 }

@@ -1,0 +1,319 @@
+//! The recorder: what was seen, what was planned and what became of it, kept on disk in a bounded ring; and replay.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    fs, io,
+    io::Write as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use moorline_plan::{Outcomes, Plan};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use crate::{
+    actor::Actor,
+    controller::plans::Plans,
+    execute::Effect,
+    object::{Object, Target},
+    snapshot::{Given, Query, Reads},
+};
+
+/// One reconcile. The contents of secrets are left out.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Record {
+    /// The object that it was for.
+    pub object: Object,
+    /// The time and what else was given.
+    pub given: Given,
+    /// What was asked of the caches, and the answers.
+    pub answers: Vec<(Query, Vec<Object>)>,
+    /// What was planned.
+    pub plan: Plan<Object>,
+    /// What became of it.
+    pub outcomes: Outcomes<Target, Effect>,
+}
+
+/// What comes of running the actor's transformers on a record once more.
+#[derive(Debug)]
+pub struct Replayed {
+    /// The plan as it was recorded.
+    pub recorded: Plan<Object>,
+    /// The plan that the same snapshot gives now.
+    pub rebuilt: Plan<Object>,
+}
+
+impl Replayed {
+    /// Whether both are the same.
+    pub fn is_same(&self) -> bool {
+        self.recorded == self.rebuilt
+    }
+}
+
+impl std::fmt::Display for Replayed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.is_same() {
+            return write!(f, "the same plan:\n{}", self.rebuilt.to_text());
+        }
+        let difference = self.recorded.difference(&self.rebuilt);
+        write!(
+            f,
+            "another plan:\n{}recorded:\n{}",
+            self.rebuilt.to_text(),
+            self.recorded.to_text()
+        )?;
+        for step in &difference.added {
+            writeln!(f, "+ {} {}", step.action.verb(), step.target)?;
+        }
+        for step in &difference.removed {
+            writeln!(f, "- {} {}", step.action.verb(), step.target)?;
+        }
+        for change in &difference.changed {
+            writeln!(f, "~ {} {}", change.is.action.verb(), change.is.target)?;
+        }
+        Ok(())
+    }
+}
+
+/// Why a record cannot be replayed.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    /// The file cannot be read.
+    #[error("cannot read the record {path}")]
+    File {
+        /// Which one.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It is no record.
+    #[error("{path} is not a record")]
+    Contents {
+        /// Which one.
+        path: PathBuf,
+        /// Why.
+        source: serde_json::Error,
+    },
+    /// The record is of another actor.
+    #[error("the record is of the actor {recorded:?}, which is not among those that can be replayed here")]
+    Actor {
+        /// Whose it is.
+        recorded: String,
+    },
+    /// Not even a status can be planned.
+    #[error("cannot plan: {0}")]
+    Plan(String),
+}
+
+impl Record {
+    /// Reads a record from a file.
+    pub fn open(path: &Path) -> Result<Self, ReplayError> {
+        let bytes = fs::read(path).map_err(|source| ReplayError::File {
+            path: path.to_owned(),
+            source,
+        })?;
+        serde_json::from_slice(&bytes).map_err(|source| ReplayError::Contents {
+            path: path.to_owned(),
+            source,
+        })
+    }
+
+    /// The name of the actor whose reconcile it is.
+    pub fn actor(&self) -> &str {
+        &self.given.actor
+    }
+
+    /// Builds the plan once more, from the recorded snapshot and with the actor as it is now.
+    pub fn replay<A: Actor>(&self, actor: &A) -> Result<Replayed, ReplayError> {
+        if self.actor() != actor.name() {
+            return Err(ReplayError::Actor {
+                recorded: self.actor().to_owned(),
+            });
+        }
+        let plans = Plans::of(actor, &actor.watches());
+        let reads = Reads::from_record(self.answers.iter().cloned().collect());
+        let made = plans
+            .make(&self.object, self.given.clone(), reads)
+            .map_err(|failure| ReplayError::Plan(failure.message))?;
+        let rebuilt = redacted(&made.built.plan).map_err(|error| ReplayError::Plan(error.to_string()))?;
+        Ok(Replayed {
+            recorded: self.plan.clone(),
+            rebuilt,
+        })
+    }
+}
+
+/// How much is kept.
+#[derive(Clone, Debug)]
+pub struct Ring {
+    /// Where: one file for each reconcile.
+    pub directory: PathBuf,
+    /// How many reconciles.
+    pub records: usize,
+}
+
+/// Writes records in the background. Clones write to the same ring.
+#[derive(Clone, Debug)]
+pub struct Recorder {
+    sender: mpsc::Sender<Job>,
+}
+
+struct Job {
+    object: Object,
+    given: Given,
+    answers: BTreeMap<Query, Vec<Object>>,
+    plan: Plan<Object>,
+    outcomes: Outcomes<Target, Effect>,
+}
+
+/// How many records may wait to be written. Beyond that they are dropped: recording never holds up a controller.
+const BACKLOG: usize = 64;
+
+impl Recorder {
+    /// Starts writing into a ring. What an earlier process left there counts. Needs a tokio runtime.
+    pub fn start(ring: Ring) -> io::Result<Self> {
+        fs::create_dir_all(&ring.directory)?;
+        let mut kept: Vec<PathBuf> = fs::read_dir(&ring.directory)?
+            .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+            .filter(|path| path.extension().is_some_and(|extension| extension == "json"))
+            .collect();
+        kept.sort();
+        let mut kept = VecDeque::from(kept);
+        let (sender, mut jobs) = mpsc::channel::<Job>(BACKLOG);
+        tokio::task::spawn_blocking(move || {
+            while let Some(job) = jobs.blocking_recv() {
+                match write(&ring.directory, job) {
+                    Ok(path) => kept.push_back(path),
+                    Err(error) => tracing::warn!(%error, "a reconcile was not recorded"),
+                }
+                while kept.len() > ring.records {
+                    if let Some(oldest) = kept.pop_front()
+                        && let Err(error) = fs::remove_file(&oldest)
+                    {
+                        tracing::warn!(path = %oldest.display(), %error, "an old record was not removed");
+                    }
+                }
+            }
+        });
+        Ok(Self { sender })
+    }
+
+    pub(crate) fn keep(
+        &self,
+        object: &Object,
+        given: Given,
+        answers: BTreeMap<Query, Vec<Object>>,
+        plan: Plan<Object>,
+        outcomes: Outcomes<Target, Effect>,
+    ) {
+        let job = Job {
+            object: object.clone(),
+            given,
+            answers,
+            plan,
+            outcomes,
+        };
+        if self.sender.try_send(job).is_err() {
+            tracing::debug!("a reconcile was not recorded: the disk does not keep up");
+        }
+    }
+}
+
+fn write(directory: &Path, job: Job) -> io::Result<PathBuf> {
+    let redact = |objects: Vec<Object>| objects.iter().map(redacted_object).collect::<io::Result<Vec<Object>>>();
+    let answers = job
+        .answers
+        .into_iter()
+        .map(|(query, answer)| Ok((query, redact(answer)?)));
+    let name = format!(
+        "{:020}-{}-{}.json",
+        job.given.now.as_nanosecond(),
+        job.given.actor,
+        job.given.id.get(..8).unwrap_or_default()
+    );
+    let record = Record {
+        object: redacted_object(&job.object)?,
+        answers: answers.collect::<io::Result<_>>()?,
+        plan: redacted(&job.plan)?,
+        given: job.given,
+        outcomes: job.outcomes,
+    };
+    let path = directory.join(name);
+    let partial = path.with_extension("partial");
+    let mut file = fs::File::create(&partial)?;
+    file.write_all(&serde_json::to_vec_pretty(&record)?)?;
+    fs::rename(&partial, &path)?;
+    Ok(path)
+}
+
+/// The word `redacted`, as secrets hold bytes.
+const REDACTED: &str = "cmVkYWN0ZWQ=";
+
+fn redacted_object(object: &Object) -> io::Result<Object> {
+    if !object.kind().is("", "Secret") {
+        return Ok(object.clone());
+    }
+    let mut value = serde_json::to_value(object)?;
+    redact(&mut value);
+    Ok(serde_json::from_value(value)?)
+}
+
+/// A plan without the contents of secrets.
+fn redacted(plan: &Plan<Object>) -> serde_json::Result<Plan<Object>> {
+    let mut value = serde_json::to_value(plan)?;
+    redact(&mut value);
+    serde_json::from_value(value)
+}
+
+/// Replaces the contents of every secret within a value.
+fn redact(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            if map.get("kind").is_some_and(|kind| kind == "Secret") && map.contains_key("metadata") {
+                for contents in ["data", "stringData"] {
+                    let Some(Value::Object(contents)) = map.get_mut(contents) else {
+                        continue;
+                    };
+                    contents.values_mut().for_each(|value| *value = REDACTED.into());
+                }
+            }
+            map.values_mut().for_each(redact);
+        }
+        Value::Array(values) => values.iter_mut().for_each(redact),
+        _ => {}
+    }
+}
+
+/// Something that can replay the records of one actor, whatever its type.
+pub(crate) type Replayer = Arc<dyn Fn(&Record) -> Result<Replayed, ReplayError> + Send + Sync>;
+
+/// Actors by name, for replaying whatever record comes along.
+#[derive(Clone, Default)]
+pub struct Replayers(BTreeMap<String, Replayer>);
+
+impl Replayers {
+    /// Adds an actor.
+    #[must_use]
+    pub fn with<A: Actor>(mut self, actor: A) -> Self {
+        self.add(Arc::new(actor));
+        self
+    }
+
+    pub(crate) fn add<A: Actor>(&mut self, actor: Arc<A>) {
+        let name = actor.name().to_owned();
+        self.0.insert(name, Arc::new(move |record| record.replay(&*actor)));
+    }
+
+    /// Replays a file: what `moorline replay FILE` does.
+    pub fn replay_file(&self, path: &Path) -> Result<Replayed, ReplayError> {
+        let record = Record::open(path)?;
+        let replayer = self.0.get(record.actor());
+        let replayer = replayer.ok_or_else(|| ReplayError::Actor {
+            recorded: record.actor().to_owned(),
+        })?;
+        replayer(&record)
+    }
+}

@@ -1,0 +1,10 @@
+//! The runtime on the embedded API server, in this process, with and without accidents.
+
+mod actors;
+mod caches;
+mod dependencies;
+mod faults;
+mod managers;
+mod records;
+mod scene;
+mod wire;

@@ -1,0 +1,242 @@
+//! The way between a client and the server, with accidents on it.
+
+use std::{
+    convert::Infallible,
+    pin::Pin,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full, StreamBody, combinators::UnsyncBoxBody};
+use kube::client::Body;
+use moorline_apiserver::service::ApiService;
+use tokio::sync::watch;
+use tower_service::Service;
+
+type Answer = Response<UnsyncBoxBody<Bytes, BoxError>>;
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// What happens to the `nth` write that comes along, counted from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accident {
+    None,
+    /// The process dies after the write took effect; nothing it sends later arrives.
+    Crash {
+        nth: usize,
+    },
+    /// The write takes effect and the answer is lost.
+    LostAnswer {
+        nth: usize,
+    },
+    /// The write does not arrive.
+    LostRequest {
+        nth: usize,
+    },
+    /// Somebody else was faster.
+    Conflict {
+        nth: usize,
+    },
+}
+
+/// A client's way to the server. Clones are the same way.
+#[derive(Clone)]
+pub struct Wire {
+    inner: ApiService,
+    accident: Accident,
+    writes: Arc<AtomicUsize>,
+    log: Arc<Mutex<Vec<String>>>,
+    crashed: watch::Sender<bool>,
+    /// The plurals whose watches are held back.
+    held: watch::Sender<Vec<&'static str>>,
+    cut: watch::Sender<bool>,
+    /// Watches opened before the last change of this end as if their version were gone.
+    expired: watch::Sender<usize>,
+    pages_only: Arc<std::sync::atomic::AtomicBool>,
+}
+
+impl Wire {
+    pub fn new(inner: ApiService, accident: Accident) -> Self {
+        Self {
+            inner,
+            accident,
+            writes: Arc::default(),
+            log: Arc::default(),
+            crashed: watch::Sender::new(false),
+            held: watch::Sender::new(Vec::new()),
+            cut: watch::Sender::new(false),
+            expired: watch::Sender::new(0),
+            pages_only: Arc::default(),
+        }
+    }
+
+    pub fn client(&self) -> kube::Client {
+        kube::Client::new(self.clone(), "default")
+    }
+
+    /// How many writes have come along.
+    pub fn writes(&self) -> usize {
+        self.writes.load(Ordering::SeqCst)
+    }
+
+    /// The writes that have come along, events left out.
+    pub fn log(&self) -> Vec<String> {
+        self.log
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Waits for the crash.
+    pub async fn crashed(&self) {
+        let mut crashed = self.crashed.subscribe();
+        crashed
+            .wait_for(|crashed| *crashed)
+            .await
+            .expect("the sender lives in self");
+    }
+
+    /// Holds back what the watches of a kind would tell.
+    pub fn hold(&self, plural: &'static str) {
+        self.held.send_modify(|held| held.push(plural));
+    }
+
+    /// Lets everything through again.
+    pub fn release(&self) {
+        self.held.send_modify(Vec::clear);
+    }
+
+    /// Ends the watches that are open: their version is gone.
+    pub fn expire_watches(&self) {
+        self.expired.send_modify(|times| *times += 1);
+    }
+
+    /// Answers like a server that does not know streaming lists.
+    pub fn refuse_streaming_lists(&self) {
+        self.pages_only.store(true, Ordering::SeqCst);
+    }
+
+    /// Nothing arrives any more, and nothing answers: a partition.
+    pub fn cut(&self) {
+        self.cut.send_replace(true);
+    }
+}
+
+impl Service<Request<Body>> for Wire {
+    type Response = Answer;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Answer, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let mut this = self.clone();
+        Box::pin(async move {
+            if *this.crashed.borrow() || *this.cut.borrow() {
+                std::future::pending::<()>().await;
+            }
+            let events = request.uri().path().contains("/events");
+            let is_write = request.method() != Method::GET && !events;
+            if !is_write {
+                let watched = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+                let streamed = request
+                    .uri()
+                    .query()
+                    .is_some_and(|query| query.contains("sendInitialEvents"));
+                if streamed && this.pages_only.load(Ordering::SeqCst) {
+                    return Ok(trouble(StatusCode::UNPROCESSABLE_ENTITY, "Invalid"));
+                }
+                let plural = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
+                let answer = this.pass(request).await;
+                return Ok(if watched { this.holding(answer, plural) } else { answer });
+            }
+            let number = this.writes.fetch_add(1, Ordering::SeqCst);
+            this.note(format!("{} {}", request.method(), request.uri().path()));
+            let hit = |nth: usize| nth == number;
+            match this.accident {
+                Accident::LostRequest { nth } if hit(nth) => Ok(trouble(StatusCode::BAD_GATEWAY, "lost")),
+                Accident::Conflict { nth } if hit(nth) => Ok(trouble(StatusCode::CONFLICT, "Conflict")),
+                Accident::LostAnswer { nth } if hit(nth) => {
+                    this.pass(request).await;
+                    Ok(trouble(StatusCode::GATEWAY_TIMEOUT, "lost"))
+                }
+                Accident::Crash { nth } if hit(nth) => {
+                    this.pass(request).await;
+                    this.crashed.send_replace(true);
+                    std::future::pending().await
+                }
+                _ => Ok(this.pass(request).await),
+            }
+        })
+    }
+}
+
+impl Wire {
+    fn note(&self, line: String) {
+        self.log
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .push(line);
+    }
+
+    async fn pass(&mut self, request: Request<Body>) -> Answer {
+        let answer = Service::call(&mut self.inner, request).await;
+        match answer {
+            Ok(answer) => answer.map(|body| body.map_err(|error| BoxError::from(error.to_string())).boxed_unsync()),
+            Err(error) => trouble(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
+        }
+    }
+
+    /// A watch whose events wait for `release`, and that ends when it is told that its version is gone.
+    fn holding(&self, answer: Answer, plural: String) -> Answer {
+        let (held, cut) = (self.held.subscribe(), self.cut.subscribe());
+        let mut expired = self.expired.subscribe();
+        expired.mark_unchanged();
+        answer.map(|body| {
+            let state = (body.into_data_stream(), held, cut, expired, false);
+            let frames = futures_util::stream::unfold(state, move |(mut body, mut held, mut cut, mut expired, over)| {
+                let plural = plural.clone();
+                async move {
+                    if over {
+                        return None;
+                    }
+                    let mut frame = tokio::select! {
+                        frame = body.next() => frame?,
+                        _ = expired.changed() => {
+                            let gone = r#"{"type":"ERROR","object":{"kind":"Status","code":410,"message":"too old"}}"#;
+                            let frame = Ok(http_body::Frame::data(Bytes::from(format!("{gone}\n"))));
+                            return Some((frame, (body, held, cut, expired, true)));
+                        }
+                    };
+                    // The senders may be gone with the test; then nothing is held any more.
+                    let _ = held.wait_for(|held| !held.contains(&plural.as_str())).await;
+                    let _ = cut.wait_for(|cut| !*cut).await;
+                    if expired.has_changed().unwrap_or(false) {
+                        // What was under way is lost with the watch.
+                        frame = Ok(Bytes::from_static(b"\n"));
+                    }
+                    Some((frame.map(http_body::Frame::data), (body, held, cut, expired, false)))
+                }
+            });
+            StreamBody::new(frames).boxed_unsync()
+        })
+    }
+}
+
+fn trouble(status: StatusCode, reason: &str) -> Answer {
+    let body = serde_json::json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason,
+        "message": format!("an accident: {reason}"), "code": status.as_u16(),
+    });
+    let full = Full::new(Bytes::from(body.to_string())).map_err(|never| match never {});
+    let mut response = Response::new(full.boxed_unsync());
+    *response.status_mut() = status;
+    response
+}
