@@ -97,6 +97,8 @@ pub struct Network {
     rules: Mutex<Rules>,
     /// Held for moments, never while the kernel works.
     state: Mutex<State>,
+    /// Held while the instance's record is written, so that the last one written is the newest. Taken before `state`.
+    saving: Mutex<()>,
     _lock: Lock,
 }
 
@@ -133,9 +135,10 @@ impl Network {
             directory,
             rules: Mutex::new(rules),
             state: Mutex::new(state),
+            saving: Mutex::new(()),
             _lock: lock,
         };
-        network.refresh(|_| ())?;
+        network.refresh()?;
         Ok(network)
     }
 
@@ -146,20 +149,10 @@ impl Network {
 
     /// Adds a node, or finds it, with its part of the pod range.
     pub fn add_node(&self, node: &NodeName) -> Result<NodeNetwork> {
-        let (network, record) = {
-            let mut state = self.state();
-            let before = state.instance.nodes.len();
-            let network = state.add_node(node)?;
-            (
-                network,
-                (state.instance.nodes.len() != before).then(|| state.instance.clone()),
-            )
-        };
-        if let Some(record) = record {
-            self.directory.write_instance(&record)?;
-            Netlink::open()?.add_address(LOOPBACK, network.address)?;
-            self.refresh(|_| ())?;
-        }
+        let network = self.state().add_node(node)?;
+        self.save()?;
+        Netlink::open()?.add_address(LOOPBACK, network.address)?;
+        self.refresh()?;
         Ok(network)
     }
 
@@ -170,14 +163,12 @@ impl Network {
 
     /// Removes a node that has no pods; one that is gone is fine.
     pub fn remove_node(&self, node: &NodeName) -> Result<()> {
-        let (network, record) = {
-            let mut state = self.state();
-            (state.remove_node(node)?, state.instance.clone())
+        let Some(network) = self.state().remove_node(node)? else {
+            return Ok(());
         };
-        let Some(network) = network else { return Ok(()) };
-        self.refresh(|_| ())?;
+        self.refresh()?;
         Netlink::open()?.delete_address(LOOPBACK, network.address)?;
-        self.directory.write_instance(&record)
+        self.save()
     }
 
     /// Gives a pod its network: a namespace, an address, a wire. A pod that has one keeps it as it is.
@@ -218,7 +209,7 @@ impl Network {
                 if record.host_ports.is_empty() {
                     Ok(())
                 } else {
-                    self.refresh(|_| ())
+                    self.refresh()
                 }
             })
             .and_then(|()| self.unmake(&record));
@@ -246,18 +237,17 @@ impl Network {
 
     /// Makes these the services of the instance, and no others. Only what differs is changed, all at once.
     pub fn set_services(&self, services: Vec<ServiceRules>) -> Result<()> {
-        {
-            let rules = self.rules();
-            if rules.services == services && rules.applied.is_some() {
-                return Ok(());
-            }
+        let mut rules = self.rules();
+        if rules.services == services && rules.applied.is_some() {
+            return Ok(());
         }
         self.directory.write_services(&services)?;
-        self.refresh(|current| *current = services)
+        rules.services = services;
+        self.apply(&mut rules)
     }
 
     /// Cuts a node off: its pods keep each other, and lose everything else on the machine and beyond. What the machine
-    /// itself sends to them under the node's address still passes, as from a kubelet on the node.
+    /// itself sends to them under the node's address still passes, as if it came from the node.
     pub fn partition(&self, node: &NodeName) -> Result<()> {
         self.change_cut(node, |cut| cut.insert(node.clone()))
     }
@@ -336,7 +326,7 @@ impl Network {
         if record.host_ports.is_empty() {
             Ok(())
         } else {
-            self.refresh(|_| ())
+            self.refresh()
         }
     }
 
@@ -363,20 +353,28 @@ impl Network {
     }
 
     fn change_cut(&self, node: &NodeName, change: impl FnOnce(&mut BTreeSet<NodeName>) -> bool) -> Result<()> {
-        let record = {
+        {
             let mut state = self.state();
             state.node(node)?;
             change(&mut state.instance.cut);
-            state.instance.clone()
-        };
-        self.directory.write_instance(&record)?;
-        self.refresh(|_| ())
+        }
+        self.save()?;
+        self.refresh()
     }
 
-    /// Brings the kernel's rules to what the instance has now, after `change` to its services.
-    fn refresh(&self, change: impl FnOnce(&mut Vec<ServiceRules>)) -> Result<()> {
-        let mut rules = self.rules();
-        change(&mut rules.services);
+    /// Writes the instance's record as it is now.
+    fn save(&self) -> Result<()> {
+        let _turn = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
+        let record = self.state().instance.clone();
+        self.directory.write_instance(&record)
+    }
+
+    /// Brings the kernel's rules to what the instance has now.
+    fn refresh(&self) -> Result<()> {
+        self.apply(&mut self.rules())
+    }
+
+    fn apply(&self, rules: &mut Rules) -> Result<()> {
         let machine_addresses = machine_addresses()?;
         let (nodes, cut, host_ports) = {
             let state = self.state();

@@ -24,7 +24,7 @@ pub struct Ranges {
 /// A part of the pod range that belongs to one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeNetwork {
-    /// The range of the node's pods (`podCIDR`).
+    /// The range of the node's pods.
     pub range: Ipv4Net,
     /// The address of the node itself, the first of its range. It lies on the machine's loopback link, and it is what
     /// the machine's own connections to the node's pods come from.

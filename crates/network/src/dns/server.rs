@@ -241,7 +241,8 @@ impl RequestHandler for Handler {
         let mut metadata = Metadata::response_from_request(&request.metadata);
         metadata.response_code = answer.code;
         metadata.authoritative = answer.authoritative;
-        metadata.recursion_available = self.upstream.is_some();
+        // Also with nobody to ask: then there are no other names, and that is an answer.
+        metadata.recursion_available = true;
         let edns = request.edns.as_ref().map(|theirs| {
             let mut ours = Edns::new();
             ours.set_max_payload(theirs.max_payload().clamp(512, LARGEST_DATAGRAM));

@@ -300,3 +300,26 @@ fn a_pod_on_a_node_that_is_unknown_is_refused() {
     ));
     instance.remove_node(&node("n2")).unwrap();
 }
+
+#[test]
+fn changes_at_the_same_time_are_all_remembered() {
+    let Some(mut instance) = Instance::new() else { return };
+    let names: Vec<_> = (0..8).map(|number| node(&format!("many-{number}"))).collect();
+    thread::scope(|scope| {
+        for name in &names {
+            let instance = &instance;
+            scope.spawn(move || {
+                instance.add_node(name).unwrap();
+                instance.partition(name).unwrap();
+            });
+        }
+    });
+    let before = instance.nodes();
+    instance.reopen();
+    assert_eq!(instance.nodes(), before);
+    assert!(
+        names.iter().all(|name| instance.is_partitioned(name)),
+        "{:?}",
+        instance.nodes()
+    );
+}
