@@ -26,8 +26,8 @@ fn attaching_a_pod_takes_milliseconds() {
     attached.sort();
     detached.sort();
     eprintln!(
-        "attach p50 {:?} p95 {:?}; detach p50 {:?}",
-        attached[30], attached[57], detached[30]
+        "attach fastest {:?} p50 {:?} p95 {:?}; detach p50 {:?}",
+        attached[0], attached[30], attached[57], detached[30]
     );
     // On a machine that does nothing else they are alike; on a busy one, the fastest tells what the work is.
     assert!(attached[0] < Duration::from_millis(20), "{attached:?}");
