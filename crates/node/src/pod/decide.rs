@@ -68,7 +68,10 @@ pub(crate) fn decide(pod: &Pod, shape: &Shape, memory: &Memory, now: Timestamp) 
         return decision;
     }
     if memory.sandbox.is_none() {
-        decision.actions.push(Action::Prepare);
+        match memory.unprepared {
+            Some((until, _)) if now < until => decision.look_at(until),
+            _ => decision.actions.push(Action::Prepare),
+        }
         return decision;
     }
     for (name, container) in &memory.containers {
@@ -157,7 +160,9 @@ fn initialise(pod: &Pod, shape: &Shape, memory: &Memory, now: Timestamp, decisio
         }
         tend(pod, shape, kind, container, memory, now, decision);
         let started = known.is_some_and(|known| {
-            known.is_running() && (container.startup_probe.is_none() || known.startup == Some(true))
+            known.is_running()
+                && !known.hook_pending
+                && (container.startup_probe.is_none() || known.startup == Some(true))
         });
         if !started && !begun {
             return false;

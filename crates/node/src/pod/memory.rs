@@ -13,6 +13,8 @@ pub(crate) struct Memory {
     /// When the node first took note of the pod.
     pub(crate) accepted: Timestamp,
     pub(crate) sandbox: Option<Sandbox>,
+    /// Set while no sandbox can be made: when to try again, and how often it failed.
+    pub(crate) unprepared: Option<(Timestamp, u32)>,
     pub(crate) containers: BTreeMap<String, ContainerMemory>,
     /// Set once, when the pod as a whole is to end.
     pub(crate) ending: Option<Ending>,
@@ -53,9 +55,13 @@ pub(crate) struct ContainerMemory {
     pub(crate) trouble: Option<Trouble>,
     pub(crate) backoff: Backoff,
     pub(crate) pull_backoff: Backoff,
+    /// When its image could last not be had, and why.
+    pub(crate) pull_failed: Option<(Timestamp, String)>,
     /// What the probes say; `None` while they have not spoken.
     pub(crate) startup: Option<bool>,
     pub(crate) readiness: Option<bool>,
+    /// Whether its post-start hook still runs.
+    pub(crate) hook_pending: bool,
     /// Set when the current attempt is to be killed, and why.
     pub(crate) unwanted: Option<super::KillReason>,
 }
@@ -107,6 +113,7 @@ impl Memory {
         Self {
             accepted,
             sandbox: None,
+            unprepared: None,
             containers: BTreeMap::new(),
             ending: None,
             had_sandbox: false,
@@ -161,5 +168,6 @@ impl ContainerMemory {
         self.unwanted = None;
         self.startup = None;
         self.readiness = None;
+        self.hook_pending = false;
     }
 }

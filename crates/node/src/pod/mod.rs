@@ -21,7 +21,7 @@ mod status;
 mod tests;
 
 pub(crate) use backoff::{Backoff, go_duration};
-pub(crate) use decide::{Action, Decision, KillReason, decide};
+pub(crate) use decide::{Action, Decision, KillReason, decide, grace_of};
 pub(crate) use memory::{Attempt, ContainerMemory, Ended, Ending, Memory, Sandbox, State, Trouble};
 pub(crate) use shape::{Kind, Shape};
 pub(crate) use status::{described, status};

@@ -86,7 +86,9 @@ fn is_initialised(shape: &Shape, memory: &Memory) -> bool {
 }
 
 fn is_started(container: &Container, known: &ContainerMemory) -> bool {
-    known.is_running() && (container.startup_probe.is_none() || known.startup == Some(true))
+    known.is_running()
+        && !known.hook_pending
+        && (container.startup_probe.is_none() || known.startup == Some(true))
 }
 
 fn is_ready(kind: Kind, container: &Container, known: &ContainerMemory, ending: bool) -> bool {

@@ -9,7 +9,7 @@ mod tally;
 
 use std::{sync::Arc, time::Duration};
 
-pub(crate) use ask::{Answer, Exec, ExecOutcome, Target, ask, hook};
+pub(crate) use ask::{Answer, Exec, ExecError, ExecOutcome, Target, ask, hook};
 use k8s_openapi::api::core::v1::Probe;
 use tally::{Tally, Verdict};
 use tokio::sync::{mpsc, watch};

@@ -34,7 +34,8 @@ pub use preempt::Preemption;
 pub(crate) use run::{Sources, run};
 pub use volumes::ClaimChoice;
 pub(crate) use volumes::fits as volume_fits;
-pub(crate) use wanted::{NodeTerms, claims};
+pub(crate) use filter::tolerates;
+pub(crate) use wanted::claims;
 pub use wanted::Wanted;
 
 /// What is to happen with a pod.

@@ -21,7 +21,7 @@ pub(crate) struct File {
 pub(crate) type Payload = BTreeMap<String, File>;
 
 /// What has to be fetched before the files of a volume are known.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Wants {
     pub(crate) config_maps: Vec<String>,
     pub(crate) secrets: Vec<String>,

@@ -1,0 +1,91 @@
+//! What all workers share.
+
+use std::{
+    net::IpAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use k8s_openapi::api::core::v1::{Pod, Service};
+use kube::Client;
+use moorline_container as run;
+use moorline_network as net;
+
+use crate::{amounts::Amounts, events::Recorder, key::Key, mirror::Mirror};
+
+/// What all nodes of this machine share.
+pub(crate) struct Context {
+    pub(crate) runtime: run::Runtime,
+    pub(crate) images: moorline_image::ImageStore,
+    pub(crate) network: Arc<net::Network>,
+    pub(crate) services: Arc<Mirror<Service>>,
+    /// Where everything of pods is kept.
+    pub(crate) data: PathBuf,
+    /// The same for what must not reach a disk.
+    pub(crate) private: PathBuf,
+    /// The domain of service names.
+    pub(crate) domain: String,
+    pub(crate) nameserver: IpAddr,
+}
+
+/// One node.
+pub(crate) struct NodeContext {
+    pub(crate) shared: Arc<Context>,
+    pub(crate) client: Client,
+    pub(crate) name: String,
+    pub(crate) network_name: net::NodeName,
+    pub(crate) addresses: Vec<IpAddr>,
+    pub(crate) allocatable: Amounts,
+    pub(crate) memory: i64,
+    pub(crate) recorder: Recorder,
+}
+
+impl Context {
+    /// Where the files of a pod are, its volumes excepted.
+    pub(crate) fn pod_directory(&self, uid: &str) -> PathBuf {
+        self.data.join("pods").join(uid)
+    }
+
+    pub(crate) fn volume_directory(&self, uid: &str) -> PathBuf {
+        self.pod_directory(uid).join("volumes")
+    }
+
+    pub(crate) fn private_directory(&self, uid: &str) -> PathBuf {
+        self.private.join(uid)
+    }
+
+    /// Where the logs of a pod are; they stay when the pod's containers are gone.
+    pub(crate) fn log_directory(&self, pod: &Pod) -> PathBuf {
+        let key = Key::of(pod);
+        let uid = pod.metadata.uid.as_deref().unwrap_or("");
+        self.data.join("logs").join(format!("{}_{}_{uid}", key.namespace, key.name))
+    }
+
+    pub(crate) fn log(&self, pod: &Pod, container: &str, attempt: u32) -> PathBuf {
+        self.log_directory(pod).join(container).join(format!("{attempt}.log"))
+    }
+}
+
+/// The name of a pod in the runtime: its UID, which no other pod ever has.
+pub(crate) fn run_id(pod: &Pod) -> Result<run::PodId, String> {
+    let uid = pod.metadata.uid.as_deref().unwrap_or("");
+    uid.parse().map_err(|error: run::InvalidId| error.to_string())
+}
+
+/// Its name in the network.
+pub(crate) fn net_id(pod: &Pod) -> Result<net::PodId, String> {
+    let uid = pod.metadata.uid.as_deref().unwrap_or("");
+    net::PodId::new(uid).map_err(|error| error.to_string())
+}
+
+/// Removes what is left of a pod on disk, logs included.
+pub(crate) fn remove_files(context: &Context, uid: &str, logs: &Path) -> std::io::Result<()> {
+    crate::volume::tear_down(&context.volume_directory(uid), &context.private_directory(uid))?;
+    for place in [context.pod_directory(uid).as_path(), logs] {
+        match std::fs::remove_dir_all(place) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,1 @@
+//! Nodes that only seem to run pods.
