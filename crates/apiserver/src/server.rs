@@ -205,7 +205,7 @@ impl Embedded {
 
     /// From now on, pods are reached through `access`: their logs, their processes, their ports.
     pub fn set_pod_access(&self, access: Arc<dyn PodAccess>) {
-        self.core.streams.set_access(access);
+        self.core.streams.set_access(access, &self.core.registry);
     }
 
     /// Stops: watches end, and everything acknowledged is on disk.
@@ -339,6 +339,7 @@ fn open(directory: &Path) -> Result<(Store, Recovery), StartError> {
 
 /// Answers a request that came by the listener: first of all, who is it?
 async fn answer(core: Arc<Core>, mut request: Request<Incoming>, peer: Peer) -> Response<Body> {
+    request.extensions_mut().insert(peer.address);
     let who = identify(&core, &mut request, &peer);
     match who {
         Ok(user) => ApiService::new(core, user).answer(request).await,

@@ -28,7 +28,7 @@ use crate::{
     resource::ResourceType,
     respond,
     rest::{self, Asides, Call},
-    streams::{self, StreamCall},
+    streams::{self, RequestBody, StreamCall},
 };
 
 /// The most bytes that a request may carry, as in Kubernetes.
@@ -62,7 +62,7 @@ impl ApiService {
         let (parts, body) = request.into_parts();
         let is_head = parts.method == Method::HEAD;
         let result = match path::parse(parts.uri.path()).filter(streams::leads_into_a_pod) {
-            Some(path) => self.stream(parts, &path).await,
+            Some(path) => self.stream(parts, &path, body.map_err(Into::into).boxed_unsync()).await,
             None => match collect(body).await {
                 Ok(body) => self.dispatch(&parts, body).await,
                 Err(error) => Err(error),
@@ -85,7 +85,12 @@ impl ApiService {
     }
 
     /// Answers a request that leads into a pod, whose body is none of the server's business.
-    async fn stream(&self, parts: Parts, path: &ResourcePath) -> Result<Response<Body>, ApiError> {
+    async fn stream(
+        &self,
+        parts: Parts,
+        path: &ResourcePath,
+        body: RequestBody,
+    ) -> Result<Response<Body>, ApiError> {
         let query = Query::parse(parts.uri.query().unwrap_or_default());
         let verb = Verb::of(&parts.method, path, false).ok_or_else(ApiError::method_not_allowed)?;
         let action = Action::from(ResourceAction::of(verb, path));
@@ -97,6 +102,7 @@ impl ApiService {
             path,
             query: &query,
             parts,
+            body,
         })
         .await
     }

@@ -60,7 +60,8 @@ pub(crate) fn namespaces_storage() -> store::Resource {
     NAMESPACES.clone()
 }
 
-fn resource_type(resource: &'static Resource) -> ResourceType {
+/// A built-in resource, ready to be served.
+pub(crate) fn resource_type(resource: &'static Resource) -> ResourceType {
     let (group, version) = (resource.group(), resource.version());
     let storage = storage(group, resource.plural);
     let gvk = GroupVersionKind::new(group, version, resource.kind);

@@ -15,7 +15,7 @@ use super::{
     update::{Changed, change_object},
     write::Managed,
 };
-use crate::{admission::Operation, auth::review, body::Body, builtin, path::Verb, respond, wire};
+use crate::{admission::Operation, auth::review, body::Body, builtin, path::Verb, respond, streams::metrics, wire};
 
 /// Carries out a request that is special; nothing when it is an ordinary one.
 pub(crate) async fn handle(call: &Call<'_>) -> Option<Result<Response<Body>, ApiError>> {
@@ -28,6 +28,7 @@ pub(crate) async fn handle(call: &Call<'_>) -> Option<Result<Response<Body>, Api
         ("", "pods", "binding", Verb::Create) => Some(bind(call, &call.path.name).await),
         ("", "bindings", "", Verb::Create) => Some(bind_by_body(call).await),
         ("", "componentstatuses", ..) => Some(Ok(component_statuses(call))),
+        (metrics::GROUP, ..) => Some(metrics::answer(call).await),
         _ => None,
     }
 }

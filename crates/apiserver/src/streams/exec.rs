@@ -7,8 +7,8 @@ use http::Response;
 use moorline_machinery::status::ApiError;
 use serde_json::json;
 use tokio::{
-    sync::{mpsc, watch},
-    time::sleep,
+    sync::{mpsc, oneshot, watch},
+    time::{sleep, timeout},
 };
 
 use super::{
@@ -16,6 +16,7 @@ use super::{
     access::{AccessError, Console, ContainerRef, PodAccess, Session, StreamChoice, TerminalSize},
     multiplex::{Input, Outgoing, Output, QUEUE, write_all},
     pod::Pod,
+    spdy::{self, Opened},
     upgrade::{self, Asked, Switch},
     websocket::{self, Channels, Codec},
 };
@@ -66,6 +67,14 @@ const WEBSOCKET_PROTOCOLS: [Protocol; 6] = [
     protocol("channel.k8s.io", Codec::Binary, Told::Text, false),
     protocol("base64.channel.k8s.io", Codec::Base64, Told::Text, false),
     protocol("", Codec::Binary, Told::Text, false),
+];
+
+/// The protocols over SPDY, which differ in what they can tell.
+const SPDY_PROTOCOLS: [&str; 4] = [
+    "v4.channel.k8s.io",
+    "v3.channel.k8s.io",
+    "v2.channel.k8s.io",
+    "channel.k8s.io",
 ];
 
 const fn protocol(name: &'static str, codec: Codec, told: Told, can_close: bool) -> Protocol {
@@ -119,7 +128,7 @@ pub(super) fn answer(mut call: StreamCall<'_>, act: Act) -> Result<Response<Body
     }
     match asked {
         Asked::WebSocket { key, protocols } => over_websocket(&mut call, plan, &key, &protocols),
-        Asked::Spdy { .. } => Err(ApiError::bad_request("Upgrade request required")),
+        Asked::Spdy { protocols } => over_spdy(&mut call, plan, &protocols),
     }
 }
 
@@ -170,6 +179,68 @@ fn over_websocket(
         websocket::carry(io, channels, outgoing, stop, run(plan, client)).await;
     });
     Ok(answer)
+}
+
+fn over_spdy(call: &mut StreamCall<'_>, plan: Plan, offered: &[String]) -> Result<Response<Body>, ApiError> {
+    let (protocol, answer) = match upgrade::spdy_answer(offered, &SPDY_PROTOCOLS) {
+        Ok(agreed) => agreed,
+        Err(refusal) => return Ok(*refusal),
+    };
+    let told = match protocol {
+        "v4.channel.k8s.io" => Told::Status,
+        _ => Told::Text,
+    };
+    // The first two versions cannot tell the size of a terminal.
+    let resizes = plan.choice.terminal() && matches!(protocol, "v4.channel.k8s.io" | "v3.channel.k8s.io");
+    Switch::of(&mut call.parts, &call.core.streams)?.then(move |io, stop| async move {
+        let (reader, writer) = tokio::io::split(io);
+        spdy::carry(reader, writer, stop, |streams| async move {
+            let gathering = gather(streams, plan.choice, resizes, told);
+            if let Ok(Some((client, _alive))) = timeout(spdy::OPENING, gathering).await {
+                run(plan, client).await;
+            }
+        })
+        .await;
+    });
+    Ok(answer)
+}
+
+/// Waits until the client has opened every stream of a session. They are forgotten once what comes second is dropped.
+async fn gather(
+    mut streams: mpsc::Receiver<Opened>,
+    choice: StreamChoice,
+    resizes: bool,
+    told: Told,
+) -> Option<(Client, Vec<oneshot::Receiver<()>>)> {
+    let (mut stdin, mut resize, mut stdout, mut stderr, mut status) = (None, None, None, None, None);
+    let mut alive = Vec::new();
+    loop {
+        let missing = (choice.stdin && stdin.is_none())
+            || (resizes && resize.is_none())
+            || (choice.stdout && stdout.is_none())
+            || (choice.stderr() && stderr.is_none());
+        if !missing && let Some(status) = status.take() {
+            let client = Client {
+                stdin,
+                resize,
+                stdout,
+                stderr,
+                status,
+                told,
+            };
+            return Some((client, alive));
+        }
+        let stream = streams.recv().await?;
+        match stream.headers.get("streamtype") {
+            "stdin" => stdin = Some(stream.input),
+            "stdout" => stdout = Some(stream.output),
+            "stderr" => stderr = Some(stream.output),
+            "error" => status = Some(stream.output),
+            "resize" => resize = Some(stream.input),
+            _ => continue,
+        }
+        alive.push(stream.broken);
+    }
 }
 
 /// Both ends of what a WebSocket carries for a session.

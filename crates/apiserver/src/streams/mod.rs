@@ -18,8 +18,12 @@
 pub mod access;
 mod exec;
 mod log;
+pub(crate) mod metrics;
 mod multiplex;
 mod pod;
+mod port_forward;
+mod proxy;
+mod spdy;
 mod upgrade;
 mod websocket;
 
@@ -29,7 +33,9 @@ use std::{
 };
 
 pub use access::PodAccess;
+use bytes::Bytes;
 use http::{Response, request::Parts};
+use http_body_util::combinators::UnsyncBoxBody;
 use moorline_machinery::status::ApiError;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -42,6 +48,7 @@ use crate::{
     core::Core,
     path::{ResourcePath, Verb},
     query::Query,
+    resource::Registry,
 };
 use access::AccessError;
 use exec::Act;
@@ -67,9 +74,16 @@ impl Streams {
         }
     }
 
-    /// From now on pods are reached through `access`.
-    pub(crate) fn set_access(&self, access: Arc<dyn PodAccess>) {
-        *self.access.write().unwrap_or_else(PoisonError::into_inner) = Some(access);
+    /// From now on pods are reached through `access`, and what they use is served.
+    pub(crate) fn set_access(&self, access: Arc<dyn PodAccess>, registry: &Registry) {
+        let before = self
+            .access
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .replace(access);
+        if before.is_none() {
+            registry.change(|_| false, &metrics::resource_types());
+        }
     }
 
     /// Whoever runs pods.
@@ -101,7 +115,11 @@ pub(crate) struct StreamCall<'c> {
     pub(crate) path: &'c ResourcePath,
     pub(crate) query: &'c Query,
     pub(crate) parts: Parts,
+    pub(crate) body: RequestBody,
 }
+
+/// The body of a request, as it comes.
+pub(crate) type RequestBody = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 
 impl StreamCall<'_> {
     /// Whoever takes part in a process or reaches a port changes something, also when the request is a GET, as all are
@@ -117,7 +135,7 @@ pub(crate) fn leads_into_a_pod(path: &ResourcePath) -> bool {
     path.group.is_empty()
         && matches!(
             (path.resource.as_str(), path.subresource.as_str()),
-            ("pods", "log" | "exec" | "attach")
+            ("pods", "log" | "exec" | "attach" | "portforward" | "proxy") | ("services" | "nodes", "proxy")
         )
 }
 
@@ -130,6 +148,8 @@ pub(crate) async fn answer(call: StreamCall<'_>) -> Result<Response<Body>, ApiEr
             exec::answer(call, Act::Exec(command))
         }
         "attach" => exec::answer(call, Act::Attach),
+        "portforward" => port_forward::answer(call),
+        "proxy" => proxy::answer(call).await,
         _ => Err(ApiError::path_not_found()),
     }
 }

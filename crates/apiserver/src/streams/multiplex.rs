@@ -36,6 +36,16 @@ pub(super) enum Outgoing {
     End(u32),
     /// A stream is broken off.
     Reset(u32),
+    /// A stream that the client has opened is welcome; in SPDY alone, as is all that follows.
+    Reply(u32),
+    /// A stream that the client has opened is not welcome, for the reason of that number.
+    Refuse(u32, u32),
+    /// The client asked whether anybody is there.
+    Pong(u32),
+    /// So many bytes of a stream were read.
+    Window(u32, u32),
+    /// There is nothing more to say.
+    Goodbye,
 }
 
 /// A stream to the client.
@@ -108,6 +118,17 @@ pub(super) async fn write_all(mut input: Input, mut writer: impl AsyncWrite + Un
         }
     }
     let _ = writer.shutdown().await;
+}
+
+/// Copies bytes until there are no more.
+pub(super) async fn copy(mut reader: impl AsyncRead + Unpin, mut writer: impl AsyncWrite + Unpin, pulse: &Pulse) {
+    let mut buffer = vec![0; PIECE];
+    while let Ok(read @ 1..) = reader.read(&mut buffer).await {
+        pulse.beat();
+        if writer.write_all(&buffer[..read]).await.is_err() || writer.flush().await.is_err() {
+            return;
+        }
+    }
 }
 
 /// When a connection last carried anything.

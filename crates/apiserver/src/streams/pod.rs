@@ -1,5 +1,7 @@
 //! Which pod, which container: what can be told from the stored object alone.
 
+use std::net::IpAddr;
+
 use moorline_machinery::{gvk::GroupResource, status::ApiError};
 use moorline_store::Key;
 use serde_json::Value;
@@ -34,6 +36,15 @@ impl Pod {
         let status = &self.0["status"];
         let first = status["podIPs"][0]["ip"].as_str();
         first.or_else(|| status["podIP"].as_str()).filter(|ip| !ip.is_empty())
+    }
+
+    /// Whether an address is one of its own.
+    pub(super) fn has_address(&self, address: IpAddr) -> bool {
+        let addresses = self.0["status"]["podIPs"].as_array().map_or(&[][..], Vec::as_slice);
+        let mut addresses = addresses
+            .iter()
+            .filter_map(|entry| entry["ip"].as_str()?.parse::<IpAddr>().ok());
+        addresses.any(|own| own == address)
     }
 
     /// The first port that any of its containers declares.

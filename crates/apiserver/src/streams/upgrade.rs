@@ -193,11 +193,17 @@ impl Switch {
     }
 }
 
-/// Tells when the server stops.
+/// Tells when the server stops; never, where there is no server to stop.
 #[derive(Clone, Debug)]
 pub(super) struct Stop(Option<Stopping>);
 
 impl Stop {
+    /// For what ends by itself.
+    #[cfg(test)]
+    pub(super) fn never() -> Self {
+        Self(None)
+    }
+
     /// Waits until the server is about to stop.
     pub(super) async fn wait(&mut self) {
         match &mut self.0 {
@@ -243,10 +249,12 @@ mod tests {
     #[test]
     fn a_spdy_client_is_told_what_is_spoken() {
         let offered = ["v9.channel.k8s.io".to_owned()];
-        let refused = spdy_answer(&offered, &["v4.channel.k8s.io", "channel.k8s.io"]).unwrap_err();
+        let refused = spdy_answer(&offered, &["v4.channel.k8s.io", "channel.k8s.io"])
+            .err()
+            .unwrap();
         assert_eq!(refused.status(), 403);
         let accepted: Vec<_> = refused.headers().get_all(ACCEPTED_PROTOCOLS).iter().collect();
         assert_eq!(accepted, ["v4.channel.k8s.io", "channel.k8s.io"]);
-        assert_eq!(spdy_answer(&[], &["channel.k8s.io"]).unwrap_err().status(), 400);
+        assert_eq!(spdy_answer(&[], &["channel.k8s.io"]).err().unwrap().status(), 400);
     }
 }

@@ -143,12 +143,6 @@ impl Cluster {
         finish(self.kubectl(arguments).spawn().unwrap(), "").await
     }
 
-    /// Runs kubectl to its end, with that input.
-    pub(crate) async fn run_with(&self, arguments: &[&str], input: &str) -> Outcome {
-        let child = self.kubectl(arguments).stdin(Stdio::piped()).spawn().unwrap();
-        finish(child, input).await
-    }
-
     /// What kubectl prints, which must exit 0.
     pub(crate) async fn ok(&self, arguments: &[&str]) -> String {
         let outcome = self.run(arguments).await;
@@ -191,6 +185,18 @@ impl Running {
     pub(crate) fn of(mut child: Child) -> Self {
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         Self { child, lines }
+    }
+
+    /// Reads on in what it complains until a line has `text` in it, and returns that line.
+    pub(crate) async fn error_with(&mut self, text: &str) -> String {
+        let mut lines = BufReader::new(self.child.stderr.take().unwrap()).lines();
+        loop {
+            let line = timeout(PATIENCE, lines.next_line()).await.expect("a line in time");
+            let line = line.unwrap().expect("there is another line");
+            if line.contains(text) {
+                return line;
+            }
+        }
     }
 
     /// The next line.

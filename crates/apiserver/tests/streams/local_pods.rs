@@ -101,9 +101,10 @@ impl PodAccess for LocalPods {
         container: &ContainerRef,
         options: &LogOptions,
     ) -> Result<BoxStream<'static, io::Result<Bytes>>, AccessError> {
-        let name = match options.previous {
-            true => format!("{}-previous", container.container),
-            false => container.container.clone(),
+        let name = if options.previous {
+            format!("{}-previous", container.container)
+        } else {
+            container.container.clone()
         };
         let container = self.find(&name)?;
         let from = match options.since {
@@ -123,9 +124,10 @@ impl PodAccess for LocalPods {
             loop {
                 let line = log.borrow_and_update().get(at).cloned();
                 if let Some((time, line)) = line {
-                    let text = match timestamps {
-                        true => format!("{time:.9} {line}\n"),
-                        false => format!("{line}\n"),
+                    let text = if timestamps {
+                        format!("{time:.9} {line}\n")
+                    } else {
+                        format!("{line}\n")
                     };
                     let text = (time >= from).then(|| Bytes::from(text));
                     return Some((text, (log, exit, at + 1)));

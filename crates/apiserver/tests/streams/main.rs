@@ -11,4 +11,8 @@ mod harness;
 mod kube_client;
 mod local_pods;
 mod logs;
+mod permissions;
+mod ports;
 mod processes;
+mod proxies;
+mod usage;
