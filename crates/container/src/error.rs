@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf, time::Duration};
 
-use crate::{ContainerId, PodId};
+use crate::{ContainerId, Missing, PodId};
 
 /// The result of everything here.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -86,6 +86,9 @@ pub enum Error {
         /// Why not.
         reason: String,
     },
+    /// This machine cannot run containers, or not for this user.
+    #[error("cannot run containers here; missing: {}", list(.0))]
+    Machine(Vec<Missing>),
     /// Another runtime works in the directory.
     #[error("another process is using the pods in {0}; stop it first, or choose another directory")]
     InUse(PathBuf),
@@ -108,6 +111,10 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+}
+
+fn list(missing: &[Missing]) -> String {
+    missing.iter().map(Missing::to_string).collect::<Vec<_>>().join("; ")
 }
 
 /// Says what was attempted when the system says no.

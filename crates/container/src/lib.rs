@@ -17,9 +17,9 @@
 //!   exit is on disk before anybody is told of it.
 //! - *A shim that died is told, not guessed.* Its containers are killed, their cgroups removed, and they are reported
 //!   as [`State::Lost`] unless their exit had been written.
-//! - *Nothing is left behind.* Mounts live in mount namespaces that end with their processes, so there is none to
-//!   unmount; processes are found by their cgroup. [`Runtime::remove_pod`] and [`Runtime::purge`] leave no process,
-//!   mount, cgroup or socket.
+//! - *Nothing is left behind.* Mounts of containers live in namespaces that end with their processes, those of a pod
+//!   below its directory; processes are found by their cgroup. [`Runtime::remove_pod`] and [`Runtime::purge`] leave no
+//!   process, mount, cgroup or socket.
 //! - *Every wait has a deadline,* and dropping a future cancels what it waited for: an exec whose session is dropped
 //!   is killed.
 //!
@@ -28,13 +28,15 @@
 //! - The executable calls [`shim::run_if_asked`] before anything else, because shims and launchers are this same
 //!   executable run again. [`Config::program`] names another one where it cannot.
 //! - cgroups are mounted at `/sys/fs/cgroup`: v1, v2 or both side by side.
-//! - It runs as root; a plain user gets an error that says what is missing.
+//! - It runs as root; a plain user gets an error that says so, see [`missing`].
 
 mod cgroup;
 mod error;
+mod host;
 mod id;
 mod launch;
 mod log;
+mod mounts;
 mod runtime;
 pub mod shim;
 mod spec;
@@ -45,14 +47,16 @@ mod wire;
 
 pub use cgroup::Stats;
 pub use error::{Error, Result};
+pub use host::{Missing, missing};
 pub use id::{ContainerId, InvalidId, PodId};
 pub use log::{Entry, LogOptions, LogReader, LogStream};
 pub use runtime::{
     Attached, Config, ContainerStatus, Event, Events, ExecEnd, ExecSession, Input, Output, PodStatus, Runtime, Terminal,
 };
 pub use spec::{
-    Capabilities, ContainerSpec, Device, ExecSpec, LogSpec, MemoryVolume, Mount, MountSource, Network, PodSpec, Processes, Propagation,
-    Resources, Rlimit, RootFs, Sharing, StdinPolicy, TerminationMessage, User, WindowSize,
+    Capabilities, Confinement, ContainerSpec, Device, ExecSpec, LogSpec, MemoryVolume, Mount, MountSource, Network,
+    PodSpec, Processes, Propagation, Resources, Rlimit, RootFs, Sharing, StdinPolicy, TerminationMessage, User,
+    WindowSize,
 };
 pub use state::{Exit, State};
 pub use user::{UnknownUser, resolve_user};

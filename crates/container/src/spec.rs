@@ -24,16 +24,12 @@ pub struct ContainerSpec {
     /// What it may do beyond, or short of, the default set of capabilities.
     #[serde(default)]
     pub capabilities: Capabilities,
-    /// All capabilities, all devices, nothing masked.
+    /// How far it is kept from the host.
     #[serde(default)]
-    pub privileged: bool,
+    pub confinement: Confinement,
     /// Whether a set-user-id program inside gains nothing.
     #[serde(default)]
     pub no_new_privileges: bool,
-    /// Whether the parts of `/proc` and `/sys` that tell of the host are left open. Privileged containers have them
-    /// open in any case.
-    #[serde(default)]
-    pub unmasked_proc: bool,
     /// Mounted in this order, after the system's own (`/proc`, `/dev`, `/sys`).
     #[serde(default)]
     pub mounts: Vec<Mount>,
@@ -72,15 +68,17 @@ impl ContainerSpec {
     pub fn new(id: ContainerId, layers: Vec<PathBuf>, args: Vec<String>) -> Self {
         Self {
             id,
-            root: RootFs { layers, read_only: false },
+            root: RootFs {
+                layers,
+                read_only: false,
+            },
             args,
             env: Vec::new(),
             cwd: PathBuf::from("/"),
             user: User::default(),
             capabilities: Capabilities::default(),
-            privileged: false,
+            confinement: Confinement::default(),
             no_new_privileges: false,
-            unmasked_proc: false,
             mounts: Vec::new(),
             devices: Vec::new(),
             resources: Resources::default(),
@@ -214,6 +212,18 @@ pub struct User {
     pub additional_gids: Vec<u32>,
 }
 
+/// How far a container is kept from the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Confinement {
+    /// As usual: few capabilities, few devices, and the parts of `/proc` and `/sys` that tell of the host hidden.
+    #[default]
+    Usual,
+    /// As usual, but `/proc` and `/sys` are open: for those who run containers in containers.
+    OpenProc,
+    /// All capabilities, all devices, nothing hidden, cgroups writable.
+    Privileged,
+}
+
 /// Changes to the default set of capabilities. Names with or without `CAP_`; `ALL` is all of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capabilities {
@@ -272,7 +282,7 @@ pub enum Propagation {
     Private,
     /// The host's are seen in the container, where the host shares that part of its tree.
     HostToContainer,
-    /// Both ways among the containers of a pod. The host does not see mounts of a pod: a pod's mounts end with it.
+    /// And those of the container on the host, where the host shares that part of its tree. They outlive the container.
     Bidirectional,
 }
 
@@ -341,7 +351,11 @@ pub struct LogSpec {
 impl LogSpec {
     /// Kubernetes' defaults: five files of ten mebibytes.
     pub fn new(path: PathBuf) -> Self {
-        Self { path, max_bytes: 10 << 20, max_files: 5 }
+        Self {
+            path,
+            max_bytes: 10 << 20,
+            max_files: 5,
+        }
     }
 }
 
@@ -379,7 +393,14 @@ pub struct ExecSpec {
 impl ExecSpec {
     /// `args` with separate streams, without input, as the container's own user.
     pub fn new(args: Vec<String>) -> Self {
-        Self { args, env: Vec::new(), cwd: None, user: None, terminal: None, stdin: false }
+        Self {
+            args,
+            env: Vec::new(),
+            cwd: None,
+            user: None,
+            terminal: None,
+            stdin: false,
+        }
     }
 }
 

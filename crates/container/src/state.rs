@@ -5,7 +5,7 @@
 //!                    lock            held by the shim as long as it lives; holds its process id
 //!                    socket          the shim listens here
 //!                    shim.log        what a failing shim or launcher had to say
-//!                    memory/<name>   memory volumes (mounted in the shim's namespace only), and `shm`
+//!                    memory/<name>   memory volumes, and `shm`; the only mounts that the host sees
 //!                    oci/            libcontainer's own state
 //!                    containers/<container>/
 //!                        spec.json   the specification
@@ -167,6 +167,10 @@ impl ContainerDir {
 
     pub(crate) fn work(&self) -> PathBuf {
         self.0.join("work")
+    }
+
+    pub(crate) fn cgroups(&self) -> PathBuf {
+        self.0.join("mounts").join("cgroup")
     }
 
     pub(crate) fn mount(&self, index: usize) -> PathBuf {

@@ -38,7 +38,11 @@ fn resolve(passwd: &str, group: &str, wanted: &str) -> Result<User, UnknownUser>
     let number = user.parse::<u32>().ok();
     let entry = passwd.lines().find_map(|line| {
         let fields: Vec<_> = line.split(':').collect();
-        let (name, uid, gid) = (*fields.first()?, fields.get(2)?.parse().ok()?, fields.get(3)?.parse().ok()?);
+        let (name, uid, gid) = (
+            *fields.first()?,
+            fields.get(2)?.parse().ok()?,
+            fields.get(3)?.parse().ok()?,
+        );
         (name == user || number == Some(uid)).then(|| (name.to_owned(), uid, gid))
     });
     let (name, uid, own_gid) = match (entry, number) {
@@ -50,7 +54,11 @@ fn resolve(passwd: &str, group: &str, wanted: &str) -> Result<User, UnknownUser>
         group.lines().filter_map(|line| {
             let fields: Vec<_> = line.split(':').collect();
             let members = fields.get(3).copied().unwrap_or_default();
-            Some(((*fields.first()?).to_owned(), fields.get(2)?.parse::<u32>().ok()?, members.to_owned()))
+            Some((
+                (*fields.first()?).to_owned(),
+                fields.get(2)?.parse::<u32>().ok()?,
+                members.to_owned(),
+            ))
         })
     };
     if let Some(wanted) = wanted_group {
@@ -59,27 +67,54 @@ fn resolve(passwd: &str, group: &str, wanted: &str) -> Result<User, UnknownUser>
             .map(|(_, gid, _)| gid)
             .or_else(|| wanted.parse().ok())
             .ok_or_else(|| UnknownUser::Group(wanted.to_owned()))?;
-        return Ok(User { uid, gid, additional_gids: Vec::new() });
+        return Ok(User {
+            uid,
+            gid,
+            additional_gids: Vec::new(),
+        });
     }
-    let member = |members: &str| name.as_deref().is_some_and(|name| members.split(',').any(|member| member == name));
+    let member = |members: &str| {
+        name.as_deref()
+            .is_some_and(|name| members.split(',').any(|member| member == name))
+    };
     let additional_gids = groups()
         .filter(|(_, gid, members)| *gid != own_gid && member(members))
         .map(|(_, gid, _)| gid)
         .collect();
-    Ok(User { uid, gid: own_gid, additional_gids })
+    Ok(User {
+        uid,
+        gid: own_gid,
+        additional_gids,
+    })
 }
 
 /// The file of the highest layer that has it; empty where none has.
 fn read(layers: &[PathBuf], path: &str) -> String {
-    layers.iter().rev().find_map(|layer| read_inside(layer, path).ok()).unwrap_or_default()
+    layers
+        .iter()
+        .rev()
+        .find_map(|layer| read_inside(layer, path).ok())
+        .unwrap_or_default()
 }
 
 /// An image is foreign: its links must not lead to files of the host.
 fn read_inside(layer: &Path, path: &str) -> io::Result<String> {
     const MOST: u64 = 4 << 20;
-    let root: OwnedFd = openat2(CWD, layer, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::empty())?;
+    let root: OwnedFd = openat2(
+        CWD,
+        layer,
+        OFlags::PATH | OFlags::CLOEXEC,
+        Mode::empty(),
+        ResolveFlags::empty(),
+    )?;
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let file = openat2(root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS)?;
+    let file = openat2(
+        root,
+        path,
+        flags,
+        Mode::empty(),
+        ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS,
+    )?;
     let mut text = String::new();
     File::from(file).take(MOST).read_to_string(&mut text)?;
     Ok(text)
@@ -93,7 +128,11 @@ mod tests {
     const GROUP: &str = "root:x:0:\npostgres:x:104:\nssl-cert:x:103:postgres,other\ntape:x:26:\n";
 
     fn user(uid: u32, gid: u32, additional_gids: &[u32]) -> User {
-        User { uid, gid, additional_gids: additional_gids.to_vec() }
+        User {
+            uid,
+            gid,
+            additional_gids: additional_gids.to_vec(),
+        }
     }
 
     #[test]
@@ -116,8 +155,14 @@ mod tests {
 
     #[test]
     fn a_name_that_the_image_does_not_know_is_an_error() {
-        assert_eq!(resolve(PASSWD, GROUP, "nobody"), Err(UnknownUser::User("nobody".to_owned())));
-        assert_eq!(resolve(PASSWD, GROUP, "root:none"), Err(UnknownUser::Group("none".to_owned())));
+        assert_eq!(
+            resolve(PASSWD, GROUP, "nobody"),
+            Err(UnknownUser::User("nobody".to_owned()))
+        );
+        assert_eq!(
+            resolve(PASSWD, GROUP, "root:none"),
+            Err(UnknownUser::Group("none".to_owned()))
+        );
     }
 
     #[test]

@@ -12,8 +12,8 @@ use std::{
 };
 
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recvmsg,
-    sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    recvmsg, sendmsg,
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -27,7 +27,11 @@ pub(crate) enum Request {
     /// Start a container whose directory is ready.
     Start { container: ContainerId },
     /// Send a signal to its first process, or to all of them.
-    Signal { container: ContainerId, signal: i32, reach: Reach },
+    Signal {
+        container: ContainerId,
+        signal: i32,
+        reach: Reach,
+    },
     /// Run a process in it. Without a terminal, its standard streams come with the request: input if the
     /// specification wants one, output, error.
     Exec { container: ContainerId, spec: ExecSpec },
@@ -62,6 +66,10 @@ pub(crate) enum Reply {
     ExecEnded {
         code: i32,
         signal: Option<i32>,
+    },
+    /// A container runs.
+    Running {
+        container: ContainerId,
     },
     /// A container has ended.
     Exited {
@@ -114,7 +122,12 @@ pub(crate) fn send_some(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>])
     if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
         return Err(io::Error::other("too many file descriptors for one message"));
     }
-    Ok(sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?)
+    Ok(sendmsg(
+        socket,
+        &[IoSlice::new(bytes)],
+        &mut control,
+        SendFlags::NOSIGNAL,
+    )?)
 }
 
 /// Sends a whole frame over a blocking socket, or, over one that does not block, fails when it is full.
@@ -140,7 +153,12 @@ impl Inbox {
         let mut chunk = [0; 4096];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FDS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
-        let received = recvmsg(socket, &mut [IoSliceMut::new(&mut chunk)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+        let received = recvmsg(
+            socket,
+            &mut [IoSliceMut::new(&mut chunk)],
+            &mut control,
+            RecvFlags::CMSG_CLOEXEC,
+        )?;
         for message in control.drain() {
             if let RecvAncillaryMessage::ScmRights(fds) = message {
                 self.fds.extend(fds);

@@ -19,7 +19,9 @@ impl Group<'_> {
         self.limit_memory(resources)?;
         self.limit_cpu(resources)?;
         if let Some(place) = self.with("pids") {
-            let value = resources.pids_limit.map_or_else(|| "max".to_owned(), |limit| limit.to_string());
+            let value = resources
+                .pids_limit
+                .map_or_else(|| "max".to_owned(), |limit| limit.to_string());
             set(place.directory(), "pids.max", &value, resources.pids_limit.is_some())?;
         } else if resources.pids_limit.is_some() {
             return Err(unavailable("pids"));
@@ -71,7 +73,9 @@ impl Group<'_> {
             Some(Place::Legacy(directory)) => {
                 let shares = resources.cpu_shares.unwrap_or(1024).max(2);
                 set(&directory, "cpu.shares", &shares.to_string(), needed)?;
-                let quota = resources.cpu_quota_micros.map_or_else(|| "-1".to_owned(), |quota| quota.to_string());
+                let quota = resources
+                    .cpu_quota_micros
+                    .map_or_else(|| "-1".to_owned(), |quota| quota.to_string());
                 let limited = resources.cpu_quota_micros.is_some();
                 if limited {
                     set(&directory, "cpu.cfs_period_us", &period.to_string(), true)?;
@@ -80,9 +84,21 @@ impl Group<'_> {
             }
             Some(Place::Unified(directory)) => {
                 let weight = resources.cpu_shares.map_or(100, weight_of_shares);
-                set(&directory, "cpu.weight", &weight.to_string(), resources.cpu_shares.is_some())?;
-                let quota = resources.cpu_quota_micros.map_or_else(|| "max".to_owned(), |quota| quota.to_string());
-                set(&directory, "cpu.max", &format!("{quota} {period}"), resources.cpu_quota_micros.is_some())
+                set(
+                    &directory,
+                    "cpu.weight",
+                    &weight.to_string(),
+                    resources.cpu_shares.is_some(),
+                )?;
+                let quota = resources
+                    .cpu_quota_micros
+                    .map_or_else(|| "max".to_owned(), |quota| quota.to_string());
+                set(
+                    &directory,
+                    "cpu.max",
+                    &format!("{quota} {period}"),
+                    resources.cpu_quota_micros.is_some(),
+                )
             }
             None if needed => Err(unavailable("cpu")),
             None => Ok(()),
@@ -96,7 +112,9 @@ impl Group<'_> {
             return Ok(());
         };
         set(&directory, "devices.deny", "a", true)?;
-        allowed.iter().try_for_each(|line| set(&directory, "devices.allow", line, true))
+        allowed
+            .iter()
+            .try_for_each(|line| set(&directory, "devices.allow", line, true))
     }
 
     /// Whether a list of allowed devices is obeyed here.
@@ -128,7 +146,7 @@ fn set(directory: &Path, file: &str, value: &str, needed: bool) -> Result<()> {
     }
 }
 
-fn unavailable(controller: &str) -> Error {
+pub(super) fn unavailable(controller: &str) -> Error {
     Error::Invalid {
         field: "resources".to_owned(),
         reason: format!("this machine has no cgroup controller {controller}; mount it, or leave the limit out"),

@@ -46,13 +46,16 @@ pub(crate) struct Group<'a> {
 impl Hierarchies {
     /// Finds them in this process's table of mounts.
     pub(crate) fn find() -> Result<Self> {
-        let table =
-            fs::read_to_string("/proc/self/mountinfo").attempt(|| "read the table of mounts in /proc/self/mountinfo")?;
+        let table = fs::read_to_string("/proc/self/mountinfo")
+            .attempt(|| "read the table of mounts in /proc/self/mountinfo")?;
         Ok(Self::parse(&table))
     }
 
     fn parse(table: &str) -> Self {
-        let mut found = Self { legacy: Vec::new(), unified: None };
+        let mut found = Self {
+            legacy: Vec::new(),
+            unified: None,
+        };
         for line in table.lines() {
             let Some((left, right)) = line.split_once(" - ") else {
                 continue;
@@ -84,7 +87,10 @@ impl Hierarchies {
     /// The group at `path`, whether or not it exists.
     pub(crate) fn group(&self, path: &Path) -> Group<'_> {
         let path = path.strip_prefix("/").unwrap_or(path).to_owned();
-        Group { hierarchies: self, path }
+        Group {
+            hierarchies: self,
+            path,
+        }
     }
 
     /// Whether version 2 has the controllers, and not version 1.
@@ -110,7 +116,29 @@ impl Group<'_> {
 
     fn directories(&self) -> impl Iterator<Item = PathBuf> {
         let legacy = self.hierarchies.legacy.iter().map(|legacy| &legacy.mount);
-        legacy.chain(&self.hierarchies.unified).map(|mount| mount.join(&self.path))
+        legacy
+            .chain(&self.hierarchies.unified)
+            .map(|mount| mount.join(&self.path))
+    }
+
+    /// What a container sees of it below `/sys/fs/cgroup`: one directory a name, or a single one without a name.
+    pub(crate) fn views(&self) -> Vec<(String, PathBuf)> {
+        if self.hierarchies.is_unified() {
+            return self
+                .unified_directory()
+                .map(|directory| (String::new(), directory))
+                .into_iter()
+                .collect();
+        }
+        let legacy = self.hierarchies.legacy.iter().flat_map(|legacy| {
+            let directory = legacy.mount.join(&self.path);
+            let names = legacy.controllers.iter().cloned();
+            names.map(move |name| (name, directory.clone()))
+        });
+        let unified = self
+            .unified_directory()
+            .map(|directory| ("unified".to_owned(), directory));
+        legacy.chain(unified).collect()
     }
 
     /// Makes it, and its parents, everywhere.
@@ -135,8 +163,16 @@ impl Group<'_> {
     /// Moves this process into it, in the hierarchies that have no controllers of ours: a launcher must not count
     /// against the limits of what it launches.
     pub(crate) fn join_without_limits(&self) -> Result<()> {
-        let unlimited = self.hierarchies.legacy.iter().filter(|legacy| legacy.controllers.is_empty());
-        let unified = self.hierarchies.unified.iter().filter(|_| !self.hierarchies.is_unified());
+        let unlimited = self
+            .hierarchies
+            .legacy
+            .iter()
+            .filter(|legacy| legacy.controllers.is_empty());
+        let unified = self
+            .hierarchies
+            .unified
+            .iter()
+            .filter(|_| !self.hierarchies.is_unified());
         for mount in unlimited.map(|legacy| &legacy.mount).chain(unified) {
             join(&mount.join(&self.path))?;
         }
@@ -205,26 +241,50 @@ impl Group<'_> {
         Ok(())
     }
 
-    /// Stops every process in it and below, until [`Group::thaw`].
-    pub(crate) fn freeze(&self) -> Result<()> {
-        self.set_frozen(true)
+    /// Stops every process in it and below, until [`Group::thaw`]. Blocks for up to `patience` until they stand still.
+    pub(crate) fn freeze(&self, patience: Duration) -> Result<()> {
+        let Some(place) = self.with("freezer") else {
+            return Err(limits::unavailable("freezer"));
+        };
+        let start = Instant::now();
+        loop {
+            let still = match &place {
+                Place::Legacy(directory) => {
+                    // Processes that were just being forked can escape the first attempt; asking again gets them.
+                    write(&directory.join("freezer.state"), "FROZEN")?;
+                    fs::read_to_string(directory.join("freezer.state")).is_ok_and(|state| state.trim() == "FROZEN")
+                }
+                Place::Unified(directory) => {
+                    write(&directory.join("cgroup.freeze"), "1")?;
+                    fs::read_to_string(directory.join("cgroup.events")).is_ok_and(|text| text.contains("frozen 1"))
+                }
+            };
+            if still {
+                return Ok(());
+            }
+            if start.elapsed() >= patience {
+                let attempted = format!("freeze the cgroup {}", self.path.display());
+                return Err(Error::Deadline {
+                    attempted,
+                    after: patience,
+                });
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Undoes [`Group::freeze`].
     pub(crate) fn thaw(&self) -> Result<()> {
-        self.set_frozen(false)
+        match self.with("freezer") {
+            Some(Place::Legacy(directory)) => write(&directory.join("freezer.state"), "THAWED"),
+            Some(Place::Unified(directory)) => write(&directory.join("cgroup.freeze"), "0"),
+            None => Ok(()),
+        }
     }
+}
 
-    fn set_frozen(&self, frozen: bool) -> Result<()> {
-        let (file, word) = match (self.with("freezer"), frozen) {
-            (Some(Place::Legacy(directory)), true) => (directory.join("freezer.state"), "FROZEN"),
-            (Some(Place::Legacy(directory)), false) => (directory.join("freezer.state"), "THAWED"),
-            (Some(Place::Unified(directory)), true) => (directory.join("cgroup.freeze"), "1"),
-            (Some(Place::Unified(directory)), false) => (directory.join("cgroup.freeze"), "0"),
-            (None, _) => return Ok(()),
-        };
-        fs::write(&file, word).attempt(|| format!("write {word} to {}", file.display()))
-    }
+fn write(file: &Path, word: &str) -> Result<()> {
+    fs::write(file, word).attempt(|| format!("write {word} to {}", file.display()))
 }
 
 /// A directory of a group, and which rules it follows.
@@ -272,7 +332,8 @@ fn inherit_cpuset(mount: &Path, path: &Path) -> Result<()> {
     for name in path {
         let child = parent.join(name);
         for file in ["cpuset.cpus", "cpuset.mems"] {
-            let current = fs::read_to_string(child.join(file)).attempt(|| format!("read {file} of {}", child.display()))?;
+            let current =
+                fs::read_to_string(child.join(file)).attempt(|| format!("read {file} of {}", child.display()))?;
             if current.trim().is_empty() {
                 fs::read_to_string(parent.join(file))
                     .and_then(|value| fs::write(child.join(file), value.trim()))
@@ -314,8 +375,14 @@ mod tests {
         assert_eq!(found.legacy[0].controllers, ["cpu", "cpuacct"]);
         assert!(found.legacy[1].controllers.is_empty());
         assert!(!found.is_unified());
-        assert!(matches!(found.group(Path::new("/a")).with("memory"), Some(Place::Unified(_))));
-        assert!(matches!(found.group(Path::new("/a")).with("cpu"), Some(Place::Legacy(_))));
+        assert!(matches!(
+            found.group(Path::new("/a")).with("memory"),
+            Some(Place::Unified(_))
+        ));
+        assert!(matches!(
+            found.group(Path::new("/a")).with("cpu"),
+            Some(Place::Legacy(_))
+        ));
     }
 
     #[test]

@@ -84,8 +84,18 @@ pub(super) fn chosen(wanted: &Capabilities, privileged: bool) -> Result<BTreeSet
 
 /// `mask` has a bit for each one that can be given.
 fn choose(wanted: &Capabilities, privileged: bool, mask: u64) -> Result<BTreeSet<String>> {
-    let available = |name: &&str| NAMES.iter().position(|known| known == name).is_some_and(|bit| mask >> bit & 1 == 1);
-    let all = || NAMES.iter().filter(|name| available(name)).map(|name| (*name).to_owned());
+    let available = |name: &&str| {
+        NAMES
+            .iter()
+            .position(|known| known == name)
+            .is_some_and(|bit| mask >> bit & 1 == 1)
+    };
+    let all = || {
+        NAMES
+            .iter()
+            .filter(|name| available(name))
+            .map(|name| (*name).to_owned())
+    };
     if privileged {
         return Ok(all().collect());
     }
@@ -94,7 +104,11 @@ fn choose(wanted: &Capabilities, privileged: bool, mask: u64) -> Result<BTreeSet
     let mut chosen: BTreeSet<String> = match (add_all, drop_all) {
         (true, _) => all().collect(),
         (false, true) => BTreeSet::new(),
-        (false, false) => DEFAULT.iter().filter(|name| available(name)).map(|name| (*name).to_owned()).collect(),
+        (false, false) => DEFAULT
+            .iter()
+            .filter(|name| available(name))
+            .map(|name| (*name).to_owned())
+            .collect(),
     };
     for name in drop {
         chosen.remove(&name);
@@ -109,7 +123,11 @@ fn named(names: &[String], field: &str) -> Result<(Vec<String>, bool)> {
     let mut all = false;
     for name in names {
         let upper = name.to_ascii_uppercase();
-        let full = if upper.starts_with("CAP_") { upper } else { format!("CAP_{upper}") };
+        let full = if upper.starts_with("CAP_") {
+            upper
+        } else {
+            format!("CAP_{upper}")
+        };
         if full == "CAP_ALL" {
             all = true;
         } else if NAMES.contains(&full.as_str()) {
@@ -130,21 +148,32 @@ mod tests {
 
     fn chosen_of(add: &[&str], drop: &[&str]) -> BTreeSet<String> {
         let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-        choose(&Capabilities { add: list(add), drop: list(drop) }, false, u64::MAX).unwrap()
+        choose(
+            &Capabilities {
+                add: list(add),
+                drop: list(drop),
+            },
+            false,
+            u64::MAX,
+        )
+        .unwrap()
     }
 
     #[test]
     fn names_are_understood_with_and_without_their_prefix() {
-        assert!(chosen_of(&["SYS_TIME", "cap_net_admin"], &[]).is_superset(&BTreeSet::from([
-            "CAP_SYS_TIME".to_owned(),
-            "CAP_NET_ADMIN".to_owned()
-        ])));
+        assert!(
+            chosen_of(&["SYS_TIME", "cap_net_admin"], &[])
+                .is_superset(&BTreeSet::from(["CAP_SYS_TIME".to_owned(), "CAP_NET_ADMIN".to_owned()]))
+        );
         assert!(!chosen_of(&[], &["CHOWN"]).contains("CAP_CHOWN"));
     }
 
     #[test]
     fn what_is_added_survives_that_all_are_dropped() {
-        assert_eq!(chosen_of(&["CHOWN"], &["ALL"]), BTreeSet::from(["CAP_CHOWN".to_owned()]));
+        assert_eq!(
+            chosen_of(&["CHOWN"], &["ALL"]),
+            BTreeSet::from(["CAP_CHOWN".to_owned()])
+        );
         assert!(chosen_of(&[], &["ALL"]).is_empty());
         assert!(!chosen_of(&["ALL"], &["SYS_ADMIN"]).contains("CAP_SYS_ADMIN"));
     }
@@ -152,14 +181,22 @@ mod tests {
     #[test]
     fn nothing_is_given_that_we_do_not_have() {
         let sys_resource = 1 << 24;
-        let capabilities = choose(&Capabilities::default(), true, u64::MAX & !sys_resource).unwrap();
+        let capabilities = choose(&Capabilities::default(), true, !sys_resource).unwrap();
         assert!(!capabilities.contains("CAP_SYS_RESOURCE"));
         assert!(capabilities.contains("CAP_SYS_ADMIN"));
     }
 
     #[test]
     fn a_capability_that_does_not_exist_is_named() {
-        let wanted = Capabilities { add: vec!["FLY".to_owned()], drop: Vec::new() };
-        assert!(choose(&wanted, false, u64::MAX).unwrap_err().to_string().contains("FLY"));
+        let wanted = Capabilities {
+            add: vec!["FLY".to_owned()],
+            drop: Vec::new(),
+        };
+        assert!(
+            choose(&wanted, false, u64::MAX)
+                .unwrap_err()
+                .to_string()
+                .contains("FLY")
+        );
     }
 }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::capabilities;
 use crate::{
-    ContainerSpec, ExecSpec, Mount, MountSource, PodSpec, Processes, Propagation, Rlimit, Sharing, User,
+    Confinement, ContainerSpec, ExecSpec, Mount, MountSource, PodSpec, Processes, Propagation, Rlimit, Sharing, User,
     error::{Attempt, Error, Result},
     state::PodDir,
     wire::Launch,
@@ -46,17 +46,26 @@ pub(super) struct Context<'a> {
     /// Where the sources of the container's mounts have been put.
     pub(super) mounts: Vec<Option<PathBuf>>,
     pub(super) root: PathBuf,
+    /// What the container sees as `/sys/fs/cgroup`.
+    pub(super) cgroups: PathBuf,
 }
 
 /// The whole document of a container.
 pub(super) fn document(spec: &ContainerSpec, context: &Context<'_>) -> Result<Value> {
-    let mut capabilities = capabilities::chosen(&spec.capabilities, spec.privileged)?;
-    if !context.guards_devices && !spec.privileged {
+    let privileged = spec.confinement == Confinement::Privileged;
+    let mut capabilities = capabilities::chosen(&spec.capabilities, privileged)?;
+    if !context.guards_devices && !privileged {
         // It could make itself a node of the host's disk and write to it.
         capabilities.remove("CAP_MKNOD");
     }
-    let open = spec.privileged || spec.unmasked_proc;
-    let (masked, read_only): (&[&str], &[&str]) = if open { (&[], &[]) } else { (&MASKED, &READ_ONLY) };
+    let (masked, read_only): (&[&str], &[&str]) = match spec.confinement {
+        Confinement::Usual => (&MASKED, &READ_ONLY),
+        Confinement::OpenProc | Confinement::Privileged => (&[], &[]),
+    };
+    let both_ways = spec
+        .mounts
+        .iter()
+        .any(|mount| mount.propagation == Propagation::Bidirectional);
     Ok(json!({
         "ociVersion": "1.0.2",
         "root": {"path": context.root, "readonly": spec.root.read_only},
@@ -75,6 +84,7 @@ pub(super) fn document(spec: &ContainerSpec, context: &Context<'_>) -> Result<Va
             "namespaces": namespaces(context),
             "cgroupsPath": Path::new("/").join(&context.launch.cgroup),
             "devices": context.devices.nodes,
+            "rootfsPropagation": if both_ways { "shared" } else { "slave" },
             "maskedPaths": masked,
             "readonlyPaths": read_only,
         },
@@ -83,7 +93,9 @@ pub(super) fn document(spec: &ContainerSpec, context: &Context<'_>) -> Result<Va
 
 /// The document of a process in a container.
 pub(super) fn exec_process(exec: &ExecSpec, spec: &Spec) -> Result<Value> {
-    let own = serde_json::to_value(spec.process()).map_err(std::io::Error::from).attempt(|| "read the process")?;
+    let own = serde_json::to_value(spec.process())
+        .map_err(std::io::Error::from)
+        .attempt(|| "read the process")?;
     let mut env: Vec<_> = own["env"].as_array().cloned().unwrap_or_default();
     if exec.terminal.is_some() {
         env.push(json!("TERM=xterm"));
@@ -123,6 +135,13 @@ fn environment(env: &[(String, String)], terminal: bool) -> Vec<String> {
     let mut lines = Vec::new();
     if !has("PATH") {
         lines.push(format!("PATH={PATH}"));
+    }
+    if !has("HOSTNAME") {
+        // A launcher is in the pod's namespace.
+        lines.push(format!(
+            "HOSTNAME={}",
+            rustix::system::uname().nodename().to_string_lossy()
+        ));
     }
     if terminal && !has("TERM") {
         lines.push("TERM=xterm".to_owned());
@@ -185,7 +204,11 @@ fn namespaces(context: &Context<'_>) -> Vec<Value> {
 }
 
 fn mounts(spec: &ContainerSpec, context: &Context<'_>) -> Result<Vec<Value>> {
-    let sysfs = if spec.privileged { "rw" } else { "ro" };
+    let sysfs = if spec.confinement == Confinement::Privileged {
+        "rw"
+    } else {
+        "ro"
+    };
     let shm = match context.pod.ipc {
         Sharing::Pod => PodDir::new(context.launch.pod_dir.clone()).memory("shm"),
         Sharing::Host => PathBuf::from("/dev/shm"),
@@ -201,13 +224,19 @@ fn mounts(spec: &ContainerSpec, context: &Context<'_>) -> Result<Vec<Value>> {
                "options": ["nosuid", "noexec", "nodev"]}),
         json!({"destination": "/sys", "type": "sysfs", "source": "sysfs",
                "options": ["nosuid", "noexec", "nodev", sysfs]}),
-        json!({"destination": "/sys/fs/cgroup", "type": "cgroup", "source": "cgroup",
-               "options": ["nosuid", "noexec", "nodev", "relatime", sysfs]}),
+        json!({"destination": "/sys/fs/cgroup", "type": "bind", "source": context.cgroups,
+               "options": ["rbind", "nosuid", "noexec", "nodev", sysfs]}),
     ];
     // One of the container's own may stand where the system's would.
-    mounts.retain(|own| spec.mounts.iter().all(|mount| own["destination"].as_str() != mount.target.to_str()));
+    mounts.retain(|own| {
+        spec.mounts
+            .iter()
+            .all(|mount| own["destination"].as_str() != mount.target.to_str())
+    });
     if let Some(message) = &spec.termination_message {
-        let place = PodDir::new(context.launch.pod_dir.clone()).container(&spec.id).message();
+        let place = PodDir::new(context.launch.pod_dir.clone())
+            .container(&spec.id)
+            .message();
         fs::write(&place, "")
             .and_then(|()| fs::set_permissions(&place, std::os::unix::fs::PermissionsExt::from_mode(0o666)))
             .attempt(|| format!("make {}", place.display()))?;
@@ -228,7 +257,12 @@ fn one_mount(mount: &Mount, source: Option<&Path>) -> Result<Value> {
     }
     let access = if mount.read_only { "ro" } else { "rw" };
     if let MountSource::Tmpfs { size_bytes, mode } = &mount.source {
-        let mut options = vec!["nosuid".to_owned(), "nodev".to_owned(), access.to_owned(), format!("mode={mode:o}")];
+        let mut options = vec![
+            "nosuid".to_owned(),
+            "nodev".to_owned(),
+            access.to_owned(),
+            format!("mode={mode:o}"),
+        ];
         options.extend(size_bytes.map(|size| format!("size={size}")));
         return Ok(json!({"destination": mount.target, "type": "tmpfs", "source": "tmpfs", "options": options}));
     }
@@ -258,16 +292,29 @@ impl Devices {
         // Any node may be made, so that packages unpack; only the harmless may be used. 136 are pseudo-terminals, 5:2
         // their multiplexer.
         let mut rules: Vec<_> = [
-            "c *:* m", "b *:* m", "c 1:3 rwm", "c 1:5 rwm", "c 1:7 rwm", "c 1:8 rwm", "c 1:9 rwm", "c 5:0 rwm",
-            "c 5:1 rwm", "c 5:2 rwm", "c 136:* rwm",
+            "c *:* m",
+            "b *:* m",
+            "c 1:3 rwm",
+            "c 1:5 rwm",
+            "c 1:7 rwm",
+            "c 1:8 rwm",
+            "c 1:9 rwm",
+            "c 5:0 rwm",
+            "c 5:1 rwm",
+            "c 5:2 rwm",
+            "c 136:* rwm",
         ]
         .map(str::to_owned)
         .into();
         let mut nodes = Vec::new();
-        if spec.privileged {
+        if spec.confinement == Confinement::Privileged {
             let all = fs::read_dir("/dev").attempt(|| "list the devices in /dev")?;
             let paths = all.flatten().map(|entry| entry.path());
-            nodes.extend(paths.filter_map(|path| device(&path, &path).ok().flatten()).map(|(node, _)| node));
+            nodes.extend(
+                paths
+                    .filter_map(|path| device(&path, &path).ok().flatten())
+                    .map(|(node, _)| node),
+            );
         }
         for wanted in &spec.devices {
             let found = device(&wanted.host_path, &wanted.path)

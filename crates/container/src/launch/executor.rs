@@ -27,7 +27,9 @@ pub(super) struct Outcome(io::PipeReader);
 impl Executor {
     pub(super) fn new() -> Result<(Self, Outcome)> {
         let (reader, writer) = io::pipe().attempt(|| "make a pipe")?;
-        let executor = Self { failure: Rc::new(writer) };
+        let executor = Self {
+            failure: Rc::new(writer),
+        };
         Ok((executor, Outcome(reader)))
     }
 }
@@ -39,7 +41,10 @@ impl Outcome {
         if failure.is_empty() {
             return Ok(());
         }
-        Err(Error::Io { attempted: "run the command".to_owned(), source: io::Error::other(failure) })
+        Err(Error::Io {
+            attempted: "run the command".to_owned(),
+            source: io::Error::other(failure),
+        })
     }
 }
 

@@ -18,14 +18,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use libcontainer::{
-    container::builder::ContainerBuilder,
-    oci_spec::runtime::Spec,
-    syscall::syscall::SyscallType,
-};
+use libcontainer::{container::builder::ContainerBuilder, oci_spec::runtime::Spec, syscall::syscall::SyscallType};
 
 use crate::{
-    ContainerSpec, PodSpec,
+    Confinement, ContainerSpec, PodSpec,
     cgroup::Hierarchies,
     error::{Attempt, Error, Result, chain},
     state::{ContainerDir, PodDir, read_json},
@@ -35,12 +31,19 @@ use crate::{
 /// Answers the one request that comes over standard input.
 pub(crate) fn run() -> Result<()> {
     let socket = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).attempt(|| "take over the socket")?;
+    // What it was launching would be nobody's.
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
+        .attempt(|| "tie the launcher to its shim")?;
     let null = fs::File::open("/dev/null").attempt(|| "open /dev/null")?;
     rustix::stdio::dup2_stdin(&null).attempt(|| "close the standard input")?;
     let mut inbox = Inbox::default();
     let launch: Launch = wire::receive(&socket, &mut inbox).attempt(|| "hear what to launch")?;
     let fds: Vec<_> = std::iter::from_fn(|| inbox.take_fd()).collect();
-    let result = if launch.exec.is_some() { exec(&launch, fds) } else { start(&launch, fds) };
+    let result = if launch.exec.is_some() {
+        exec(&launch, fds)
+    } else {
+        start(&launch, fds).inspect_err(|_| forget(&launch))
+    };
     let (answer, terminal) = match result {
         Ok((pid, terminal)) => (Launched::Running { pid }, terminal),
         Err(error) => (Launched::Failed { reason: chain(&error) }, None),
@@ -54,7 +57,10 @@ type Process = (u32, Option<OwnedFd>);
 fn start(launch: &Launch, fds: Vec<OwnedFd>) -> Result<Process> {
     let dir = PodDir::new(launch.pod_dir.clone());
     let container = dir.container(&launch.container);
-    let missing = |what: &str| Error::Invalid { field: what.to_owned(), reason: "it is missing".to_owned() };
+    let missing = |what: &str| Error::Invalid {
+        field: what.to_owned(),
+        reason: "it is missing".to_owned(),
+    };
     let pod: PodSpec = read_json(&dir.spec())?.ok_or_else(|| missing("pod.json"))?;
     let spec: ContainerSpec = read_json(&container.spec())?.ok_or_else(|| missing("spec.json"))?;
 
@@ -63,15 +69,17 @@ fn start(launch: &Launch, fds: Vec<OwnedFd>) -> Result<Process> {
     group.create()?;
     group.limit(&spec.resources)?;
     let devices = config::Devices::of(&spec)?;
-    if !spec.privileged {
+    let privileged = spec.confinement == Confinement::Privileged;
+    if !privileged {
         group.allow_devices(&devices.rules)?;
     }
     group.join_without_limits()?;
     set_oom_score(spec.oom_score_adj.unwrap_or(0));
 
+    let sources = root::find_sources(&spec, &dir)?;
     root::own_mounts()?;
     root::lay(&spec, &container)?;
-    let mounts = root::stage(&spec, &dir, &container)?;
+    let mounts = root::stage(sources, &container)?;
     let context = config::Context {
         pod: &pod,
         launch,
@@ -79,12 +87,18 @@ fn start(launch: &Launch, fds: Vec<OwnedFd>) -> Result<Process> {
         devices,
         mounts,
         root: container.rootfs(),
+        cgroups: root::stage_cgroups(&group.views(), privileged, &container)?,
     };
     let document = config::document(&spec, &context)?;
-    let text = serde_json::to_vec(&document).map_err(io::Error::from).attempt(|| "write the container's configuration")?;
+    let text = serde_json::to_vec(&document)
+        .map_err(io::Error::from)
+        .attempt(|| "write the container's configuration")?;
     fs::write(container.config(), text).attempt(|| format!("write {}", container.config().display()))?;
 
-    let console = spec.terminal.then(|| Console::listen(&container, "console")).transpose()?;
+    let console = spec
+        .terminal
+        .then(|| Console::listen(&container, "console"))
+        .transpose()?;
     let (executor, outcome) = executor::Executor::new()?;
     let mut builder = ContainerBuilder::new(launch.container.to_string(), SyscallType::default())
         .with_root_path(dir.oci())
@@ -105,20 +119,40 @@ fn start(launch: &Launch, fds: Vec<OwnedFd>) -> Result<Process> {
     Ok((pid, console.map(Console::take).transpose()?))
 }
 
+/// Removes what a start that failed has left, so that it can be tried again.
+fn forget(launch: &Launch) {
+    let dir = PodDir::new(launch.pod_dir.clone());
+    let container = dir.container(&launch.container);
+    for left in [
+        dir.oci().join(launch.container.as_str()),
+        container.upper(),
+        container.work(),
+    ] {
+        let _ = fs::remove_dir_all(left);
+    }
+}
+
 fn exec(launch: &Launch, fds: Vec<OwnedFd>) -> Result<Process> {
     let dir = PodDir::new(launch.pod_dir.clone());
     let container = dir.container(&launch.container);
     let Some(exec) = &launch.exec else {
-        return Err(Error::Invalid { field: "exec".to_owned(), reason: "it is missing".to_owned() });
+        return Err(Error::Invalid {
+            field: "exec".to_owned(),
+            reason: "it is missing".to_owned(),
+        });
     };
     let hierarchies = Hierarchies::find()?;
     hierarchies.group(&launch.cgroup).join_without_limits()?;
-    let spec = Spec::load(container.config()).map_err(io::Error::other).attempt(|| "read the container's configuration")?;
+    let spec = Spec::load(container.config())
+        .map_err(io::Error::other)
+        .attempt(|| "read the container's configuration")?;
     let process = config::exec_process(exec, &spec)?;
     // Names of parallel launchers must differ; a launcher's process id does.
     let name = format!("exec-{}", std::process::id());
     let process_path = container.path().join(format!("{name}.json"));
-    let text = serde_json::to_vec(&process).map_err(io::Error::from).attempt(|| "write the process's configuration")?;
+    let text = serde_json::to_vec(&process)
+        .map_err(io::Error::from)
+        .attempt(|| "write the process's configuration")?;
     fs::write(&process_path, text).attempt(|| format!("write {}", process_path.display()))?;
     let _remove = RemoveFile(process_path.clone());
 
@@ -171,7 +205,10 @@ impl Console {
         env::set_current_dir(container.path()).attempt(|| "change to the container's directory")?;
         let name = format!("{name}.sock");
         let listener = UnixListener::bind(&name).attempt(|| "listen for the terminal")?;
-        Ok(Self { listener, path: container.path().join(name) })
+        Ok(Self {
+            listener,
+            path: container.path().join(name),
+        })
     }
 
     fn take(self) -> Result<OwnedFd> {
@@ -202,14 +239,21 @@ impl Drop for RemoveFile {
 /// Children inherit it. Lowering it takes a privilege that even root may lack; then it stays as low as it may be.
 fn set_oom_score(score: i32) {
     let path = Path::new("/proc/self/oom_score_adj");
-    let now = || fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<i32>().ok());
+    let now = || {
+        fs::read_to_string(path)
+            .ok()
+            .and_then(|text| text.trim().parse::<i32>().ok())
+    };
     if fs::write(path, score.to_string()).is_err() && now().is_some_and(|now| now < score) {
         let _ = fs::write(path, score.to_string());
     }
 }
 
 fn refused(error: impl std::error::Error) -> Error {
-    Error::Io { attempted: "make the container".to_owned(), source: io::Error::other(chain(&error)) }
+    Error::Io {
+        attempted: "make the container".to_owned(),
+        source: io::Error::other(chain(&error)),
+    }
 }
 
 /// Reads what a child left in a pipe, until all its ends are closed.

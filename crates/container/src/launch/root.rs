@@ -12,16 +12,16 @@ use std::{
 
 use nix::sched::{CloneFlags, unshare};
 use rustix::{
-    fs::{CWD, Mode, OFlags, ResolveFlags, mkdirat, openat2},
+    fs::{CWD, FileType, Mode, OFlags, ResolveFlags, mkdirat, openat2},
     mount::{
         FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags,
-        fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, mount, mount_change, move_mount,
-        open_tree,
+        fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, mount, mount_bind, mount_change,
+        mount_remount, move_mount, open_tree,
     },
 };
 
 use crate::{
-    ContainerSpec, MountSource,
+    ContainerSpec, MountSource, Propagation,
     error::{Attempt, Error, Result},
     state::{ContainerDir, PodDir},
 };
@@ -57,9 +57,14 @@ pub(super) fn lay(spec: &ContainerSpec, container: &ContainerDir) -> Result<()> 
     }
     overlay(&spec.root.layers, &upper, &work, &root)
         .or_else(|_| overlay_as_text(&spec.root.layers, &upper, &work, &root))
-        .attempt(|| format!("lay {} layers over each other at {}", spec.root.layers.len(), root.display()))?;
-    let root_fd = openat2(CWD, &root, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::empty())
-        .attempt(|| format!("open {}", root.display()))?;
+        .attempt(|| {
+            format!(
+                "lay {} layers over each other at {}",
+                spec.root.layers.len(),
+                root.display()
+            )
+        })?;
+    let root_fd = open_path(&root)?;
     let inside = spec.cwd.strip_prefix("/").unwrap_or(&spec.cwd);
     make_inside(&root_fd, inside, ResolveFlags::IN_ROOT)
         .attempt(|| format!("make the working directory {}", spec.cwd.display()))?;
@@ -93,71 +98,184 @@ fn overlay_as_text(layers: &[PathBuf], upper: &Path, work: &Path, target: &Path)
         }
         text
     };
-    let lower = layers.iter().rev().map(|layer| escaped(layer)).collect::<Vec<_>>().join(&b':');
-    let options = [b"lowerdir=".as_slice(), &lower, b",upperdir=", &escaped(upper), b",workdir=", &escaped(work)].concat();
+    let lower = layers
+        .iter()
+        .rev()
+        .map(|layer| escaped(layer))
+        .collect::<Vec<_>>()
+        .join(&b':');
+    let options = [
+        b"lowerdir=".as_slice(),
+        &lower,
+        b",upperdir=",
+        &escaped(upper),
+        b",workdir=",
+        &escaped(work),
+    ]
+    .concat();
     let options = std::ffi::CString::new(options)?;
-    Ok(mount("overlay", target, "overlay", MountFlags::empty(), options.as_c_str())?)
+    Ok(mount(
+        "overlay",
+        target,
+        "overlay",
+        MountFlags::empty(),
+        options.as_c_str(),
+    )?)
 }
 
-/// Finds the source of every mount, and puts those that need care where libcontainer can take them by a plain path.
-/// Returns one path a mount; none for those that have no source.
-pub(super) fn stage(spec: &ContainerSpec, pod: &PodDir, container: &ContainerDir) -> Result<Vec<Option<PathBuf>>> {
-    let source = |(index, mount): (usize, &crate::Mount)| {
+/// Where a mount comes from.
+pub(super) enum Source {
+    /// Nowhere: it is new.
+    None,
+    /// A path that can be taken as it is.
+    Path(PathBuf),
+    /// A part of the host's tree, pinned.
+    Tree { tree: OwnedFd, is_directory: bool },
+}
+
+/// Finds the source of every mount, in the host's mount namespace: what is to pass mounts both ways must be taken from
+/// there.
+pub(super) fn find_sources(spec: &ContainerSpec, pod: &PodDir) -> Result<Vec<Source>> {
+    let source = |mount: &crate::Mount| {
         let (base, subpath) = match &mount.source {
             MountSource::Bind { path, subpath } => (path.clone(), subpath),
             MountSource::PodMemory { name, subpath } => (pod.memory(name.as_str()), subpath),
-            MountSource::Tmpfs { .. } => return Ok(None),
+            MountSource::Tmpfs { .. } => return Ok(Source::None),
         };
         match subpath.as_deref().filter(|path| !path.as_os_str().is_empty()) {
-            None => Ok(Some(base)),
-            Some(subpath) => stage_subpath(&base, subpath, &container.mount(index)).map(Some),
+            None if mount.propagation == Propagation::Bidirectional => pin(&open_path(&base)?, &base),
+            None => Ok(Source::Path(base)),
+            Some(subpath) => pin(&resolve_subpath(&base, subpath)?, &base.join(subpath)),
         }
     };
-    spec.mounts.iter().enumerate().map(source).collect()
+    spec.mounts.iter().map(source).collect()
 }
 
-/// Resolves `subpath` so that no link leads out of `base`, and pins what was found: whoever can write to the volume
-/// could change a link after it was looked at.
-fn stage_subpath(base: &Path, subpath: &Path, place: &Path) -> Result<PathBuf> {
-    let invalid = |reason: &str| Error::Invalid {
-        field: format!("subpath {}", subpath.display()),
-        reason: reason.to_owned(),
-    };
-    if subpath.components().any(|part| !matches!(part, Component::Normal(_) | Component::CurDir)) {
-        return Err(invalid("it must be relative and have no '..'"));
-    }
-    let base_fd = openat2(CWD, base, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::empty())
-        .attempt(|| format!("open {}", base.display()))?;
-    let found = match beneath(&base_fd, subpath) {
-        Err(rustix::io::Errno::NOENT) => make_inside(&base_fd, subpath, ResolveFlags::BENEATH),
-        other => other,
-    };
-    let found = match found {
-        Err(rustix::io::Errno::XDEV) => return Err(invalid("a symbolic link leads out of the volume")),
-        other => other.attempt(|| format!("find {} below {}", subpath.display(), base.display()))?,
-    };
-    let kind = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&found).attempt(|| "look at a subpath")?.st_mode);
-    let prepared = fs::create_dir_all(place.parent().unwrap_or(place)).and_then(|()| {
-        if kind == rustix::fs::FileType::Directory {
-            fs::create_dir_all(place)
-        } else {
-            fs::write(place, "")
+/// Puts pinned sources where libcontainer can take them by a plain path, now in the launcher's own mount namespace.
+/// Returns one path a mount; none for those that have no source.
+pub(super) fn stage(sources: Vec<Source>, container: &ContainerDir) -> Result<Vec<Option<PathBuf>>> {
+    let staged = |(index, source): (usize, Source)| match source {
+        Source::None => Ok(None),
+        Source::Path(path) => Ok(Some(path)),
+        Source::Tree { tree, is_directory } => {
+            let place = container.mount(index);
+            fs::create_dir_all(place.parent().unwrap_or(&place))
+                .and_then(|()| {
+                    if is_directory {
+                        fs::create_dir_all(&place)
+                    } else {
+                        fs::write(&place, "")
+                    }
+                })
+                .and_then(|()| {
+                    Ok(move_mount(
+                        &tree,
+                        "",
+                        CWD,
+                        &place,
+                        MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH,
+                    )?)
+                })
+                .attempt(|| format!("mount a volume at {}", place.display()))?;
+            Ok(Some(place))
         }
-    });
-    prepared.attempt(|| format!("make {}", place.display()))?;
+    };
+    sources.into_iter().enumerate().map(staged).collect()
+}
+
+/// Whoever can write to a volume could change a link after it was looked at; what is pinned stays what it was.
+fn pin(found: &OwnedFd, name: &Path) -> Result<Source> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
         | OpenTreeFlags::AT_EMPTY_PATH
         | OpenTreeFlags::AT_RECURSIVE;
-    open_tree(&found, "", flags)
-        .and_then(|tree| move_mount(&tree, "", CWD, place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH))
-        .attempt(|| format!("mount {} of {}", subpath.display(), base.display()))?;
-    Ok(place.to_owned())
+    let stat = rustix::fs::fstat(found).attempt(|| format!("look at {}", name.display()))?;
+    let tree = open_tree(found, "", flags).attempt(|| format!("take a copy of the mount {}", name.display()))?;
+    let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+    Ok(Source::Tree { tree, is_directory })
+}
+
+fn open_path(path: &Path) -> Result<OwnedFd> {
+    openat2(
+        CWD,
+        path,
+        OFlags::PATH | OFlags::CLOEXEC,
+        Mode::empty(),
+        ResolveFlags::empty(),
+    )
+    .attempt(|| format!("open {}", path.display()))
+}
+
+/// Gathers the container's own cgroups in one place. libcontainer would mount them writable, and a container that can
+/// write there has no limits.
+pub(super) fn stage_cgroups(views: &[(String, PathBuf)], writable: bool, container: &ContainerDir) -> Result<PathBuf> {
+    let place = container.cgroups();
+    let attempted = || format!("gather cgroups at {}", place.display());
+    let read_only = if writable {
+        MountFlags::empty()
+    } else {
+        MountFlags::RDONLY
+    };
+    let bind = |source: &Path, target: &Path| -> io::Result<()> {
+        fs::create_dir_all(target)?;
+        mount_bind(source, target)?;
+        Ok(mount_remount(target, MountFlags::BIND | read_only, c"")?)
+    };
+    if let [(name, directory)] = views
+        && name.is_empty()
+    {
+        bind(directory, &place).attempt(attempted)?;
+        return Ok(place);
+    }
+    fs::create_dir_all(&place)
+        .and_then(|()| {
+            Ok(mount(
+                "tmpfs",
+                &place,
+                "tmpfs",
+                MountFlags::empty(),
+                c"mode=755,size=16k",
+            )?)
+        })
+        .attempt(attempted)?;
+    for (name, directory) in views {
+        bind(directory, &place.join(name)).attempt(attempted)?;
+    }
+    Ok(place)
+}
+
+/// Finds `subpath`, or makes it, so that no link leads out of `base`.
+fn resolve_subpath(base: &Path, subpath: &Path) -> Result<OwnedFd> {
+    let invalid = |reason: &str| Error::Invalid {
+        field: format!("subpath {}", subpath.display()),
+        reason: reason.to_owned(),
+    };
+    if subpath
+        .components()
+        .any(|part| !matches!(part, Component::Normal(_) | Component::CurDir))
+    {
+        return Err(invalid("it must be relative and have no '..'"));
+    }
+    let base_fd = open_path(base)?;
+    let found = match beneath(&base_fd, subpath) {
+        Err(rustix::io::Errno::NOENT) => make_inside(&base_fd, subpath, ResolveFlags::BENEATH),
+        other => other,
+    };
+    match found {
+        Err(rustix::io::Errno::XDEV) => Err(invalid("a symbolic link leads out of the volume")),
+        other => other.attempt(|| format!("find {} below {}", subpath.display(), base.display())),
+    }
 }
 
 fn beneath(base: impl AsFd, path: &Path) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
-    openat2(base, path, flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS)
+    openat2(
+        base,
+        path,
+        flags,
+        Mode::empty(),
+        ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS,
+    )
 }
 
 /// Makes the directories of `path` that are missing, following links only as `resolve` allows, and opens the last.

@@ -69,7 +69,11 @@ impl Entry {
         if whole {
             text.push(b'\n');
         }
-        Some(Self { timestamp, stream, text })
+        Some(Self {
+            timestamp,
+            stream,
+            text,
+        })
     }
 }
 
@@ -116,7 +120,9 @@ impl LogReader {
                 }
                 let length = entry.text.len() as u64;
                 if length > self.bytes_left {
-                    entry.text.truncate(usize::try_from(self.bytes_left).unwrap_or(usize::MAX));
+                    entry
+                        .text
+                        .truncate(usize::try_from(self.bytes_left).unwrap_or(usize::MAX));
                 }
                 self.bytes_left = self.bytes_left.saturating_sub(length);
                 return Ok(Some(entry));
@@ -160,12 +166,12 @@ struct Cursor {
 
 impl Cursor {
     fn at_start(path: PathBuf) -> io::Result<Self> {
-        let mut age = 0;
-        while rotated(&path, age + 1).exists() {
-            age += 1;
-        }
-        let file = open(&rotated(&path, age))?;
-        Ok(Self { path, file, partial: Vec::new() })
+        let file = open_oldest(&path)?;
+        Ok(Self {
+            path,
+            file,
+            partial: Vec::new(),
+        })
     }
 
     fn before_end(path: PathBuf, lines: usize) -> io::Result<Self> {
@@ -177,7 +183,11 @@ impl Cursor {
             };
             let found = seek_lines_before_end(&mut file, missing)?;
             if found == missing || !rotated(&path, age + 1).exists() {
-                return Ok(Self { path, file: Some(file), partial: Vec::new() });
+                return Ok(Self {
+                    path,
+                    file: Some(file),
+                    partial: Vec::new(),
+                });
             }
             missing -= found;
             age += 1;
@@ -188,7 +198,7 @@ impl Cursor {
     fn read(&mut self) -> io::Result<Vec<Entry>> {
         loop {
             if self.file.is_none() {
-                self.file = open(&self.path)?;
+                self.file = open_oldest(&self.path)?;
             }
             let Some(file) = &mut self.file else {
                 return Ok(Vec::new());
@@ -223,7 +233,10 @@ impl Cursor {
         let Some(end) = self.partial.iter().rposition(|byte| *byte == b'\n') else {
             return Vec::new();
         };
-        let entries = self.partial[..end].split(|byte| *byte == b'\n').filter_map(Entry::parse).collect();
+        let entries = self.partial[..end]
+            .split(|byte| *byte == b'\n')
+            .filter_map(Entry::parse)
+            .collect();
         self.partial.drain(..=end);
         entries
     }
@@ -234,6 +247,15 @@ fn open(path: &Path) -> io::Result<Option<File>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         other => other.map(Some),
     }
+}
+
+/// The part with which the log begins.
+fn open_oldest(path: &Path) -> io::Result<Option<File>> {
+    let mut age = 0;
+    while rotated(path, age + 1).exists() {
+        age += 1;
+    }
+    open(&rotated(path, age))
 }
 
 /// The part that follows the one with this inode; none if that one is the current one.
@@ -302,10 +324,15 @@ mod tests {
     }
 
     fn write_lines(path: &Path, max_bytes: u64, lines: u64) -> LogWriter {
-        let spec = LogSpec { path: path.to_owned(), max_bytes, max_files: 100 };
+        let spec = LogSpec {
+            path: path.to_owned(),
+            max_bytes,
+            max_files: 100,
+        };
         let mut log = LogWriter::open(spec).unwrap();
         for line in 0..lines {
-            log.write(LogStream::Stdout, format!("{line}\n").as_bytes(), at(line)).unwrap();
+            log.write(LogStream::Stdout, format!("{line}\n").as_bytes(), at(line))
+                .unwrap();
         }
         log
     }
@@ -329,7 +356,10 @@ mod tests {
         let path = directory.path().join("0.log");
         write_lines(&path, 200, 40);
         for lines in [0, 1, 3, 4, 5, 11, 39, 40, 41] {
-            let options = LogOptions { tail_lines: Some(lines), ..LogOptions::default() };
+            let options = LogOptions {
+                tail_lines: Some(lines),
+                ..LogOptions::default()
+            };
             let first = 40_u64.saturating_sub(lines as u64);
             assert_eq!(texts(&path, options).await, numbers(first..40), "tail {lines}");
         }
@@ -341,7 +371,17 @@ mod tests {
         let path = directory.path().join("0.log");
         write_lines(&path, 1 << 20, 10);
         let since = Some(at(7).try_into().unwrap());
-        assert_eq!(texts(&path, LogOptions { since, ..LogOptions::default() }).await, numbers(7..10));
+        assert_eq!(
+            texts(
+                &path,
+                LogOptions {
+                    since,
+                    ..LogOptions::default()
+                }
+            )
+            .await,
+            numbers(7..10)
+        );
     }
 
     #[tokio::test]
@@ -349,7 +389,10 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("0.log");
         write_lines(&path, 1 << 20, 10);
-        let options = LogOptions { limit_bytes: Some(5), ..LogOptions::default() };
+        let options = LogOptions {
+            limit_bytes: Some(5),
+            ..LogOptions::default()
+        };
         assert_eq!(texts(&path, options).await, ["0\n", "1\n", "2"]);
     }
 
@@ -358,7 +401,10 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("0.log");
         let (sender, ended) = watch::channel(false);
-        let options = LogOptions { follow: true, ..LogOptions::default() };
+        let options = LogOptions {
+            follow: true,
+            ..LogOptions::default()
+        };
         let mut reader = LogReader::open(path.clone(), options, ended).await.unwrap();
         let writer = tokio::task::spawn_blocking(move || {
             write_lines(&path, 1000, 300);
@@ -374,13 +420,20 @@ mod tests {
 
     #[tokio::test]
     async fn a_log_that_does_not_exist_is_empty() {
-        assert!(texts(Path::new("/nonexistent/0.log"), LogOptions::default()).await.is_empty());
+        assert!(
+            texts(Path::new("/nonexistent/0.log"), LogOptions::default())
+                .await
+                .is_empty()
+        );
     }
 
     #[test]
     fn a_piece_of_a_line_has_no_end_of_line() {
         let entry = Entry::parse(b"2016-10-06T00:17:10.113242941Z stderr P half ").unwrap();
-        assert_eq!((entry.stream, entry.text.as_slice()), (LogStream::Stderr, b"half ".as_slice()));
+        assert_eq!(
+            (entry.stream, entry.text.as_slice()),
+            (LogStream::Stderr, b"half ".as_slice())
+        );
         assert_eq!(entry.with_timestamp(), b"2016-10-06T00:17:10.113242941Z half ");
         assert_eq!(Entry::parse(b"nonsense"), None);
     }

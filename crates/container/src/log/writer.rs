@@ -29,7 +29,13 @@ impl LogWriter {
         }
         let file = open(&spec)?;
         let written = file.metadata()?.len();
-        Ok(Self { spec, file, written, out: Vec::new(), err: Vec::new() })
+        Ok(Self {
+            spec,
+            file,
+            written,
+            out: Vec::new(),
+            err: Vec::new(),
+        })
     }
 
     /// Takes what a container has just written.
@@ -137,7 +143,12 @@ mod tests {
 
     fn writer(directory: &tempfile::TempDir, max_bytes: u64, max_files: u32) -> LogWriter {
         let path = directory.path().join("pod/0.log");
-        LogWriter::open(LogSpec { path, max_bytes, max_files }).unwrap()
+        LogWriter::open(LogSpec {
+            path,
+            max_bytes,
+            max_files,
+        })
+        .unwrap()
     }
 
     fn read(directory: &tempfile::TempDir, name: &str) -> String {
@@ -166,7 +177,10 @@ mod tests {
         let mut log = writer(&directory, 1 << 20, 2);
         log.write(LogStream::Stdout, b"bye", UNIX_EPOCH).unwrap();
         log.finish(UNIX_EPOCH).unwrap();
-        assert_eq!(read(&directory, "0.log"), "1970-01-01T00:00:00.000000000Z stdout P bye\n");
+        assert_eq!(
+            read(&directory, "0.log"),
+            "1970-01-01T00:00:00.000000000Z stdout P bye\n"
+        );
     }
 
     #[test]
@@ -178,7 +192,10 @@ mod tests {
             log.write(LogStream::Stdout, chunk, UNIX_EPOCH).unwrap();
         }
         let text = read(&directory, "0.log");
-        let entries: Vec<_> = text.lines().map(|line| line.splitn(4, ' ').collect::<Vec<_>>()).collect();
+        let entries: Vec<_> = text
+            .lines()
+            .map(|line| line.splitn(4, ' ').collect::<Vec<_>>())
+            .collect();
         let pieces: Vec<_> = entries.iter().map(|entry| (entry[2], entry[3].len())).collect();
         assert_eq!(pieces, [("P", LONGEST_LINE), ("F", 10)]);
     }

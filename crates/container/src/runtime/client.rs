@@ -25,7 +25,10 @@ impl Client {
     pub(super) async fn connect(dir: &PodDir) -> io::Result<Self> {
         let directory = std::fs::File::open(dir.path())?;
         let socket = UnixStream::connect(socket_path(&directory)).await?;
-        Ok(Self { socket, inbox: Inbox::default() })
+        Ok(Self {
+            socket,
+            inbox: Inbox::default(),
+        })
     }
 
     pub(super) async fn send(&mut self, request: &Request, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
@@ -35,7 +38,9 @@ impl Client {
             let fds = if sent == 0 { fds } else { &[] };
             let socket = &self.socket;
             sent += socket
-                .async_io(Interest::WRITABLE, || wire::send_some(socket.as_fd(), &bytes[sent..], fds))
+                .async_io(Interest::WRITABLE, || {
+                    wire::send_some(socket.as_fd(), &bytes[sent..], fds)
+                })
                 .await?;
         }
         Ok(())
@@ -48,7 +53,10 @@ impl Client {
                 return Ok(Some(reply));
             }
             let (socket, inbox) = (&self.socket, &mut self.inbox);
-            match socket.async_io(Interest::READABLE, || inbox.receive(socket.as_fd())).await {
+            match socket
+                .async_io(Interest::READABLE, || inbox.receive(socket.as_fd()))
+                .await
+            {
                 Ok(true) => {}
                 Ok(false) => return Ok(None),
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
@@ -89,13 +97,17 @@ pub(super) async fn ask(
         let reply = client.receive().await?;
         Ok(reply.map(|reply| (client, reply)))
     };
-    let answer = timeout(patience, asking)
-        .await
-        .map_err(|_| Error::Deadline { attempted: attempted.to_owned(), after: patience })?;
+    let answer = timeout(patience, asking).await.map_err(|_| Error::Deadline {
+        attempted: attempted.to_owned(),
+        after: patience,
+    })?;
     answer.attempt(|| format!("talk to the shim in {}", dir.path().display()))
 }
 
 fn is_gone(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionRefused, ConnectionReset, NotFound};
-    matches!(error.kind(), NotFound | ConnectionRefused | ConnectionReset | BrokenPipe)
+    matches!(
+        error.kind(),
+        NotFound | ConnectionRefused | ConnectionReset | BrokenPipe
+    )
 }

@@ -25,9 +25,11 @@ use super::{
     invalid, unexpected,
 };
 use crate::{
-    ContainerSpec, PodId, PodSpec,
+    ContainerSpec, Missing, PodId, PodSpec,
     cgroup::Hierarchies,
     error::{Attempt, Error, Result},
+    host::missing,
+    mounts::unmount_below,
     shim,
     state::{PodDir, read_json, write_json},
     wire::{Reply, Request},
@@ -38,11 +40,21 @@ const EVENTS: usize = 4096;
 
 pub(super) async fn open(config: Config) -> Result<Runtime> {
     if config.instance.parse::<PodId>().is_err() {
-        return Err(invalid("instance", "it has letters, digits, dots, dashes and underscores only"));
+        return Err(invalid(
+            "instance",
+            "it has letters, digits, dots, dashes and underscores only",
+        ));
     }
     let (shared, pods) = blocking(move || {
+        let fatal: Vec<_> = missing().into_iter().filter(Missing::is_fatal).collect();
+        if !fatal.is_empty() {
+            return Err(Error::Machine(fatal));
+        }
         let pods_dir = config.dir.join("pods");
-        private_directory().recursive(true).create(&pods_dir).attempt(|| format!("make {}", pods_dir.display()))?;
+        private_directory()
+            .recursive(true)
+            .create(&pods_dir)
+            .attempt(|| format!("make {}", pods_dir.display()))?;
         let lock_path = config.dir.join("lock");
         let lock = File::create(&lock_path).attempt(|| format!("open {}", lock_path.display()))?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| Error::InUse(config.dir.clone()))?;
@@ -59,7 +71,9 @@ pub(super) async fn open(config: Config) -> Result<Runtime> {
         Ok((shared, pods))
     })
     .await?;
-    let runtime = Runtime { shared: Arc::new(shared) };
+    let runtime = Runtime {
+        shared: Arc::new(shared),
+    };
     for (pod, standing) in pods {
         let pod = Arc::new(pod);
         runtime.pods().insert(pod.spec.id.clone(), pod.clone());
@@ -83,10 +97,14 @@ fn load(pods_dir: &Path, cgroup: &Path) -> Result<Vec<(Pod, Standing)>> {
     for entry in entries.flatten() {
         let dir = PodDir::new(entry.path());
         let Some(spec) = read_json::<PodSpec>(&dir.spec())? else {
-            fs::remove_dir_all(dir.path()).attempt(|| format!("remove {}", dir.path().display()))?;
+            remove_all(dir.path())?;
             continue;
         };
-        let standing = if shim_holds_lock(&dir)? { Standing::Alive } else { Standing::Dead };
+        let standing = if shim_holds_lock(&dir)? {
+            Standing::Alive
+        } else {
+            Standing::Dead
+        };
         let pod = Pod::new(spec, dir, cgroup);
         pod.load_containers()?;
         pods.push((pod, standing));
@@ -128,7 +146,10 @@ impl Runtime {
         // Reaps it, should it end before we do; it is not ours to end.
         tokio::spawn(async move { shim.wait().await });
         let patience = self.shared.config.patience;
-        let setup = |reason: String| Error::PodSetup { pod: pod.spec.id.clone(), reason };
+        let setup = |reason: String| Error::PodSetup {
+            pod: pod.spec.id.clone(),
+            reason,
+        };
         match ask(&pod.dir, &Request::Hello, &[], patience, "set up a pod").await? {
             Some((_, Reply::Done)) => self.watch(pod).await,
             Some((_, reply)) => Err(setup(unexpected(reply))),
@@ -146,9 +167,18 @@ impl Runtime {
         for inside in [dir.containers(), dir.oci(), dir.memory("")] {
             private_directory().create(inside).attempt(attempted)?;
         }
-        let lock = File::options().create(true).truncate(false).write(true).open(dir.lock()).attempt(attempted)?;
+        let lock = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(dir.lock())
+            .attempt(attempted)?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive).attempt(|| "lock a new pod")?;
-        let log = File::options().create(true).append(true).open(dir.shim_log()).attempt(attempted)?;
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(dir.shim_log())
+            .attempt(attempted)?;
         let directory = File::open(dir.path()).attempt(attempted)?;
         let listener = UnixListener::bind(socket_path(&directory)).attempt(|| "make the socket of a pod")?;
         // Last, because it makes the directory a pod.
@@ -169,9 +199,17 @@ impl Runtime {
     pub(super) async fn discard_container(&self, pod: Arc<Pod>, container: Arc<Container>) -> Result<()> {
         let id = container.spec.id.clone();
         if !pod.is_lost() {
-            match self.ask(&pod, &Request::Forget { container: id.clone() }, &[], "forget a container").await {
+            match self
+                .ask(
+                    &pod,
+                    &Request::Forget { container: id.clone() },
+                    &[],
+                    "forget a container",
+                )
+                .await
+            {
                 Ok((_, Reply::Done)) | Err(Error::PodLost(_)) => {}
-                Ok((_, reply)) => return Err(self.refused(&pod, "forget a container", reply)),
+                Ok((_, reply)) => return Err(Self::refused(&pod, "forget a container", reply)),
                 Err(error) => return Err(error),
             }
         }
@@ -194,7 +232,14 @@ impl Runtime {
         pod.begin_removal();
         if !pod.is_lost() {
             // What the shim does not do, we do ourselves below.
-            let _ = ask(&pod.dir, &Request::Shutdown, &[], self.shared.config.patience, "stop a pod").await;
+            let _ = ask(
+                &pod.dir,
+                &Request::Shutdown,
+                &[],
+                self.shared.config.patience,
+                "stop a pod",
+            )
+            .await;
         }
         let (this, gone) = (self.clone(), pod.clone());
         blocking(move || {
@@ -242,7 +287,7 @@ pub(super) async fn make_container(pod: Arc<Pod>, spec: ContainerSpec) -> Result
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Err(exists),
             other => other.attempt(|| format!("make {}", place.path().display()))?,
         }
-        write_json(&place.spec(), &file)
+        write_json(&place.spec(), &file).inspect_err(|_| drop(fs::remove_dir_all(place.path())))
     })
     .await?;
     pod.containers().insert(id, Arc::new(Container::new(spec, dir)));
@@ -256,10 +301,15 @@ fn end_shim(dir: &PodDir, patience: Duration) -> Result<()> {
     while shim_holds_lock(dir)? {
         let waited = start.elapsed();
         if waited > patience {
-            return Err(Error::Deadline { attempted: format!("end the shim of {}", dir.path().display()), after: patience });
+            return Err(Error::Deadline {
+                attempted: format!("end the shim of {}", dir.path().display()),
+                after: patience,
+            });
         }
         if waited > half
-            && let Some(pid) = fs::read_to_string(dir.lock()).ok().and_then(|text| text.trim().parse().ok())
+            && let Some(pid) = fs::read_to_string(dir.lock())
+                .ok()
+                .and_then(|text| text.trim().parse().ok())
             && let Some(pid) = Pid::from_raw(pid)
         {
             let _ = kill_process(pid, Signal::KILL);
@@ -270,6 +320,7 @@ fn end_shim(dir: &PodDir, patience: Duration) -> Result<()> {
 }
 
 fn remove_all(path: &Path) -> Result<()> {
+    unmount_below(path)?;
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other.attempt(|| format!("remove {}", path.display())),
@@ -283,12 +334,15 @@ fn private_directory() -> DirBuilder {
     builder
 }
 
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     match tokio::task::spawn_blocking(work).await {
         Ok(result) => result,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            Err(error) => Err(Error::Io { attempted: "finish".to_owned(), source: io::Error::other(error) }),
+            Err(error) => Err(Error::Io {
+                attempted: "finish".to_owned(),
+                source: io::Error::other(error),
+            }),
         },
     }
 }

@@ -48,7 +48,12 @@ pub struct Config {
 impl Config {
     /// Shims made of this executable, which get 30 seconds for an answer.
     pub fn new(dir: PathBuf, instance: &str) -> Self {
-        Self { dir, instance: instance.to_owned(), program: None, patience: Duration::from_secs(30) }
+        Self {
+            dir,
+            instance: instance.to_owned(),
+            program: None,
+            patience: Duration::from_secs(30),
+        }
     }
 }
 
@@ -111,7 +116,10 @@ impl Runtime {
     /// One container.
     pub fn container(&self, pod: &PodId, container: &ContainerId) -> Result<ContainerStatus> {
         let (_, container) = self.find_container(pod, container)?;
-        Ok(ContainerStatus { spec: container.spec.clone(), state: container.state() })
+        Ok(ContainerStatus {
+            spec: container.spec.clone(),
+            state: container.state(),
+        })
     }
 
     /// Makes a pod, which has no containers yet. Cancelling it leaves a pod that is made all the same.
@@ -124,7 +132,10 @@ impl Runtime {
     pub async fn create_container(&self, pod: &PodId, spec: ContainerSpec) -> Result<()> {
         let pod = self.find_living(pod)?;
         if spec.args.first().is_none_or(String::is_empty) {
-            return Err(invalid("args", "there is no command; give one, or an image that has one"));
+            return Err(invalid(
+                "args",
+                "there is no command; give one, or an image that has one",
+            ));
         }
         detached(async move { lifecycle::make_container(pod, spec).await }).await
     }
@@ -132,8 +143,10 @@ impl Runtime {
     /// Starts a container, once in its life. When this returns, its command runs.
     pub async fn start(&self, pod: &PodId, container: &ContainerId) -> Result<()> {
         let (pod, container) = self.find_container(pod, container)?;
-        self.expect(&pod, &container, "start", |state| *state == State::Created)?;
-        let request = Request::Start { container: container.spec.id.clone() };
+        Self::expect(&pod, &container, "start", |state| *state == State::Created)?;
+        let request = Request::Start {
+            container: container.spec.id.clone(),
+        };
         match self.ask(&pod, &request, &[], "start a container").await?.1 {
             Reply::Started { .. } => container.refresh().map(drop),
             reply => Err(Error::Start {
@@ -163,12 +176,15 @@ impl Runtime {
         if !matches!(container.state(), State::Running { .. }) {
             return Ok(());
         }
-        let request = Request::Signal { container: container.spec.id.clone(), signal, reach };
+        let request = Request::Signal {
+            container: container.spec.id.clone(),
+            signal,
+            reach,
+        };
         match self.ask(&pod, &request, &[], "send a signal").await?.1 {
-            Reply::Done => Ok(()),
-            // It ended while the request was on its way.
-            Reply::Failed { .. } => Ok(()),
-            reply => Err(self.refused(&pod, "send a signal", reply)),
+            // It may have ended while the request was on its way.
+            Reply::Done | Reply::Failed { .. } => Ok(()),
+            reply => Err(Self::refused(&pod, "send a signal", reply)),
         }
     }
 
@@ -195,7 +211,9 @@ impl Runtime {
     /// Runs a process in a running container.
     pub async fn exec(&self, pod: &PodId, container: &ContainerId, spec: ExecSpec) -> Result<ExecSession> {
         let (pod, container) = self.find_container(pod, container)?;
-        self.expect(&pod, &container, "run a process in", |state| matches!(state, State::Running { .. }))?;
+        Self::expect(&pod, &container, "run a process in", |state| {
+            matches!(state, State::Running { .. })
+        })?;
         let command = spec.args.first().cloned().unwrap_or_default();
         let (mut stdin, mut stdout, mut stderr, mut theirs) = (None, None, None, Vec::new());
         if spec.terminal.is_none() {
@@ -210,8 +228,13 @@ impl Runtime {
                 theirs.push(end);
             }
         }
-        let request = Request::Exec { container: container.spec.id.clone(), spec };
-        let (mut client, reply) = self.ask(&pod, &request, &theirs, "run a process in a container").await?;
+        let request = Request::Exec {
+            container: container.spec.id.clone(),
+            spec,
+        };
+        let (mut client, reply) = self
+            .ask(&pod, &request, &theirs, "run a process in a container")
+            .await?;
         drop(theirs);
         let Reply::Started { pid } = reply else {
             return Err(Error::Exec {
@@ -226,22 +249,33 @@ impl Runtime {
             let (input, output, terminal) = terminal(fd)?;
             (stdin, stdout, handle) = (Some(input), Some(output), Some(terminal));
         }
-        Ok(ExecSession { stdin, stdout, stderr, terminal: handle, pid, client })
+        Ok(ExecSession {
+            stdin,
+            stdout,
+            stderr,
+            terminal: handle,
+            pid,
+            client,
+        })
     }
 
     /// Attaches to the streams of a running container. One who does not read holds the container up, for ten seconds
     /// at most.
     pub async fn attach(&self, pod: &PodId, container: &ContainerId) -> Result<Attached> {
         let (pod, container) = self.find_container(pod, container)?;
-        self.expect(&pod, &container, "attach to", |state| matches!(state, State::Running { .. }))?;
+        Self::expect(&pod, &container, "attach to", |state| {
+            matches!(state, State::Running { .. })
+        })?;
         let (stdout, their_stdout) = output()?;
         let (stderr, their_stderr) = output()?;
-        let request = Request::Attach { container: container.spec.id.clone() };
+        let request = Request::Attach {
+            container: container.spec.id.clone(),
+        };
         let theirs = [their_stdout, their_stderr];
         let (mut client, reply) = self.ask(&pod, &request, &theirs, "attach to a container").await?;
         drop(theirs);
         if !matches!(reply, Reply::Attached) {
-            return Err(self.refused(&pod, "attach to a container", reply));
+            return Err(Self::refused(&pod, "attach to a container", reply));
         }
         let fd = client.take_fd();
         let (stdin, handle) = match fd {
@@ -252,13 +286,23 @@ impl Runtime {
             Some(fd) => (Some(existing_input(fd)?), None),
             None => (None, None),
         };
-        Ok(Attached { stdin, stdout: Some(stdout), stderr: Some(stderr), terminal: handle, client })
+        Ok(Attached {
+            stdin,
+            stdout: Some(stdout),
+            stderr: Some(stderr),
+            terminal: handle,
+            client,
+        })
     }
 
     /// Reads the log of a container, also of one that has ended.
     pub async fn logs(&self, pod: &PodId, container: &ContainerId, options: LogOptions) -> Result<LogReader> {
         let (_, container) = self.find_container(pod, container)?;
-        let log = container.spec.log.as_ref().ok_or_else(|| invalid("log", "this container was made without one"))?;
+        let log = container
+            .spec
+            .log
+            .as_ref()
+            .ok_or_else(|| invalid("log", "this container was made without one"))?;
         LogReader::open(log.path.clone(), options, container.subscribe_ended()).await
     }
 
@@ -278,7 +322,9 @@ impl Runtime {
     /// Changes the limits of a container in place.
     pub fn update(&self, pod: &PodId, container: &ContainerId, resources: &Resources) -> Result<()> {
         let (pod, container) = self.find_container(pod, container)?;
-        self.expect(&pod, &container, "change the limits of", |state| matches!(state, State::Running { .. }))?;
+        Self::expect(&pod, &container, "change the limits of", |state| {
+            matches!(state, State::Running { .. })
+        })?;
         let path = pod.cgroup.join(container.spec.id.as_str());
         self.shared.hierarchies.group(&path).limit(resources)
     }
@@ -289,10 +335,11 @@ impl Runtime {
         self.shared.hierarchies.group(&pod.cgroup).limit(resources)
     }
 
-    /// Stops every process of a pod where it is, until [`Runtime::thaw`].
-    pub fn freeze(&self, pod: &PodId) -> Result<()> {
-        let pod = self.find_living(pod)?;
-        self.shared.hierarchies.group(&pod.cgroup).freeze()
+    /// Stops every process of a pod where it is, until [`Runtime::thaw`]. When this returns, they stand still.
+    pub async fn freeze(&self, pod: &PodId) -> Result<()> {
+        let (this, pod) = (self.clone(), self.find_living(pod)?);
+        let patience = self.shared.config.patience;
+        lifecycle::blocking(move || this.shared.hierarchies.group(&pod.cgroup).freeze(patience)).await
     }
 
     /// Undoes [`Runtime::freeze`].
@@ -304,7 +351,9 @@ impl Runtime {
     /// Removes a container that does not run: its writable layer, its files, its cgroup. Its log stays.
     pub async fn remove(&self, pod: &PodId, container: &ContainerId) -> Result<()> {
         let (pod, container) = self.find_container(pod, container)?;
-        self.expect(&pod, &container, "remove", |state| !matches!(state, State::Running { .. }))?;
+        Self::expect(&pod, &container, "remove", |state| {
+            !matches!(state, State::Running { .. })
+        })?;
         let this = self.clone();
         detached(async move { this.discard_container(pod, container).await }).await
     }
@@ -334,7 +383,11 @@ impl Runtime {
 
     fn find_living(&self, pod: &PodId) -> Result<Arc<Pod>> {
         let found = self.find(pod)?;
-        if found.is_lost() { Err(Error::PodLost(pod.clone())) } else { Ok(found) }
+        if found.is_lost() {
+            Err(Error::PodLost(pod.clone()))
+        } else {
+            Ok(found)
+        }
     }
 
     fn find_container(&self, pod: &PodId, container: &ContainerId) -> Result<(Arc<Pod>, Arc<Container>)> {
@@ -345,7 +398,6 @@ impl Runtime {
     }
 
     fn expect(
-        &self,
         pod: &Pod,
         container: &Container,
         attempted: &'static str,
@@ -375,15 +427,26 @@ impl Runtime {
         answer.ok_or_else(|| Error::PodLost(pod.spec.id.clone()))
     }
 
-    fn refused(&self, pod: &Pod, attempted: &'static str, reply: Reply) -> Error {
-        Error::Shim { pod: pod.spec.id.clone(), attempted, reason: unexpected(reply) }
+    fn refused(pod: &Pod, attempted: &'static str, reply: Reply) -> Error {
+        Error::Shim {
+            pod: pod.spec.id.clone(),
+            attempted,
+            reason: unexpected(reply),
+        }
     }
 }
 
 fn pod_status(pod: &Pod) -> PodStatus {
     let containers = pod.all_containers();
-    let status = |container: &Arc<Container>| ContainerStatus { spec: container.spec.clone(), state: container.state() };
-    PodStatus { spec: pod.spec.clone(), lost: pod.is_lost(), containers: containers.iter().map(status).collect() }
+    let status = |container: &Arc<Container>| ContainerStatus {
+        spec: container.spec.clone(),
+        state: container.state(),
+    };
+    PodStatus {
+        spec: pod.spec.clone(),
+        lost: pod.is_lost(),
+        containers: containers.iter().map(status).collect(),
+    }
 }
 
 /// Runs to its end even if the caller is cancelled: half a pod on disk would be nobody's.
@@ -392,7 +455,10 @@ async fn detached<T: Send + 'static>(work: impl Future<Output = Result<T>> + Sen
         Ok(result) => result,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            Err(error) => Err(Error::Io { attempted: "finish".to_owned(), source: std::io::Error::other(error) }),
+            Err(error) => Err(Error::Io {
+                attempted: "finish".to_owned(),
+                source: std::io::Error::other(error),
+            }),
         },
     }
 }

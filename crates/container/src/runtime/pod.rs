@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use crate::{
     ContainerId, ContainerSpec, Exit, PodSpec, State,
-    error::Result,
+    error::{Attempt, Result},
     state::{ContainerDir, PodDir, Running, read_json},
 };
 
@@ -55,11 +55,13 @@ impl Pod {
         for id in entries.filter_map(|entry| entry.file_name().to_str()?.parse::<ContainerId>().ok()) {
             let dir = self.dir.container(&id);
             // A container without a specification was being made when its maker died.
-            if let Some(spec) = read_json(&dir.spec())? {
-                let container = Container::new(spec, dir);
-                container.refresh()?;
-                self.containers().insert(id, Arc::new(container));
-            }
+            let Some(spec) = read_json(&dir.spec())? else {
+                std::fs::remove_dir_all(dir.path()).attempt(|| format!("remove {}", dir.path().display()))?;
+                continue;
+            };
+            let container = Container::new(spec, dir);
+            container.refresh()?;
+            self.containers().insert(id, Arc::new(container));
         }
         Ok(())
     }
@@ -92,7 +94,12 @@ impl Pod {
 
 impl Container {
     pub(super) fn new(spec: ContainerSpec, dir: ContainerDir) -> Self {
-        Self { spec, dir, state: watch::Sender::new(State::Created), ended: watch::Sender::new(false) }
+        Self {
+            spec,
+            dir,
+            state: watch::Sender::new(State::Created),
+            ended: watch::Sender::new(false),
+        }
     }
 
     pub(super) fn state(&self) -> State {
@@ -123,7 +130,10 @@ impl Container {
         self.state.send_if_modified(|state| {
             let news = *state == State::Created;
             if news {
-                *state = State::Running { pid: running.pid, started_at: running.started_at };
+                *state = State::Running {
+                    pid: running.pid,
+                    started_at: running.started_at,
+                };
             }
             news
         });

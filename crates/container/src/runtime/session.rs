@@ -174,5 +174,8 @@ pub(super) fn unexpected(reply: Reply) -> String {
 
 /// An error for a field of a specification.
 pub(super) fn invalid(field: &str, reason: &str) -> Error {
-    Error::Invalid { field: field.to_owned(), reason: reason.to_owned() }
+    Error::Invalid {
+        field: field.to_owned(),
+        reason: reason.to_owned(),
+    }
 }

@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     ContainerId, Exit, PodId,
+    mounts::unmount_below,
     wire::{Reply, Request},
 };
 
@@ -85,17 +86,28 @@ impl Runtime {
     /// Ends when the shim does, or the runtime.
     async fn follow(this: &std::sync::Weak<super::Shared>, mut client: Client, pod: &Pod) {
         while let Ok(Some(reply)) = client.receive().await {
-            let Reply::Exited { container, exit } = reply else {
-                continue;
+            let (container, exit) = match reply {
+                Reply::Running { container } => (container, None),
+                Reply::Exited { container, exit } => (container, Some(exit)),
+                _ => continue,
             };
             let known = pod.containers().get(&container).cloned();
             let Some(shared) = this.upgrade() else {
                 return;
             };
-            if known.is_some_and(|known| known.exited(exit.clone())) {
-                let pod = pod.spec.id.clone();
-                // Nobody may be listening.
-                let _ = shared.events.send(Event::Exited { pod, container, exit });
+            let Some(known) = known else {
+                continue;
+            };
+            match exit {
+                // Whoever asked for the start may have given up waiting for it.
+                None => drop(known.refresh()),
+                Some(exit) => {
+                    if known.exited(exit.clone()) {
+                        let pod = pod.spec.id.clone();
+                        // Nobody may be listening.
+                        let _ = shared.events.send(Event::Exited { pod, container, exit });
+                    }
+                }
             }
         }
     }
@@ -103,11 +115,13 @@ impl Runtime {
     /// The pod's shim is gone: ends what it left, and tells.
     pub(super) async fn lose(&self, pod: &Arc<Pod>) {
         pod.lose();
-        let (hierarchies, cgroup) = (self.shared.hierarchies.clone(), pod.cgroup.clone());
-        let patience = self.shared.config.patience;
+        let (this, lost) = (self.clone(), pod.clone());
         let cleaned = tokio::task::spawn_blocking(move || {
-            let group = hierarchies.group(&cgroup);
-            group.kill(patience).and_then(|()| group.remove(patience))
+            let patience = this.shared.config.patience;
+            let group = this.shared.hierarchies.group(&lost.cgroup);
+            group.kill(patience)?;
+            group.remove(patience)?;
+            unmount_below(lost.dir.path())
         });
         if let Ok(Err(error)) = cleaned.await {
             tracing::warn!(pod = %pod.spec.id, error = %crate::error::chain(&error), "a pod without a shim is not gone");
@@ -116,8 +130,15 @@ impl Runtime {
         for container in pod.all_containers() {
             let name = container.spec.id.clone();
             let event = match container.refresh() {
-                Ok(Some(exit)) => Some(Event::Exited { pod: id(), container: name, exit }),
-                Ok(None) | Err(_) => container.lose().then(|| Event::Lost { pod: id(), container: name }),
+                Ok(Some(exit)) => Some(Event::Exited {
+                    pod: id(),
+                    container: name,
+                    exit,
+                }),
+                Ok(None) | Err(_) => container.lose().then(|| Event::Lost {
+                    pod: id(),
+                    container: name,
+                }),
             };
             if let Some(event) = event {
                 let _ = self.shared.events.send(event);

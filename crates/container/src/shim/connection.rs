@@ -38,7 +38,12 @@ pub(super) struct Connection {
 
 impl Connection {
     pub(super) fn new(id: ConnectionId, socket: OwnedFd) -> Self {
-        Self { id, socket, inbox: Inbox::default(), purpose: Purpose::Unknown }
+        Self {
+            id,
+            socket,
+            inbox: Inbox::default(),
+            purpose: Purpose::Unknown,
+        }
     }
 
     /// What it asks for, once that has arrived.

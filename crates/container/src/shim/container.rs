@@ -60,8 +60,9 @@ impl Container {
             .clone()
             .map(|log| {
                 let path = log.path.clone();
-                LogWriter::open(log)
-                    .map_err(|error| io::Error::new(error.kind(), format!("cannot open the log {}: {error}", path.display())))
+                LogWriter::open(log).map_err(|error| {
+                    io::Error::new(error.kind(), format!("cannot open the log {}: {error}", path.display()))
+                })
             })
             .transpose()?;
         let mut container = Self {
@@ -100,7 +101,10 @@ impl Container {
 
     /// It runs, on `terminal` if it was to have one.
     pub(super) fn started(&mut self, pid: u32, terminal: Option<OwnedFd>) -> crate::Result<()> {
-        let running = Running { pid, started_at: jiff::Timestamp::now() };
+        let running = Running {
+            pid,
+            started_at: jiff::Timestamp::now(),
+        };
         write_json(&self.dir.running(), &running)?;
         self.process = Some(running);
         if let Some(terminal) = terminal {
@@ -170,9 +174,10 @@ impl Container {
         let mut done = Vec::new();
         self.listeners.retain_mut(|listener| {
             listener.push();
-            let keep = match listener.waiting.is_empty() {
-                true => !ended,
-                false => now < listener.since + PATIENCE,
+            let keep = if listener.waiting.is_empty() {
+                !ended
+            } else {
+                now < listener.since + PATIENCE
             };
             if !keep {
                 done.push(listener.connection);
@@ -187,7 +192,12 @@ impl Container {
         for pipe in pipes.iter().flatten() {
             let _ = rustix::io::ioctl_fionbio(pipe, true);
         }
-        self.listeners.push(Listener { connection, pipes, waiting: VecDeque::new(), since: Instant::now() });
+        self.listeners.push(Listener {
+            connection,
+            pipes,
+            waiting: VecDeque::new(),
+            since: Instant::now(),
+        });
         match self.spec.stdin {
             // Ours is given away: the end of the listener is then the end of the input.
             StdinPolicy::OpenOnce if !self.spec.terminal => self.input.take(),

@@ -5,9 +5,12 @@
 
 mod connection;
 mod container;
+mod ends;
 mod pause;
 mod pod;
+mod requests;
 mod serve;
+mod trim;
 
 use std::{
     env,
@@ -43,6 +46,11 @@ pub(crate) const SELF: &str = "/proc/self/exe";
 pub fn run_if_asked() -> Option<ExitCode> {
     let mut arguments = env::args_os().skip(1);
     let role = arguments.next()?;
+    if !matches!(role.to_str()?, SHIM | LAUNCHER | PAUSE) {
+        return None;
+    }
+    // Blocked signals are inherited, from a runtime by its shims and from a shim by its containers.
+    let _ = nix::sys::signal::SigSet::empty().thread_set_mask();
     let result = match role.to_str()? {
         SHIM => run(arguments.collect()),
         LAUNCHER => launch::run(),
@@ -53,7 +61,13 @@ pub fn run_if_asked() -> Option<ExitCode> {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Standard error is the pod's `shim.log`.
-            let _ = writeln!(io::stderr(), "{} {}: {}", jiff::Timestamp::now(), role.display(), chain(&error));
+            let _ = writeln!(
+                io::stderr(),
+                "{} {}: {}",
+                jiff::Timestamp::now(),
+                role.display(),
+                chain(&error)
+            );
             ExitCode::FAILURE
         }
     })

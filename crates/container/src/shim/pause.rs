@@ -3,6 +3,7 @@
 use std::{
     env,
     io::{self, Read},
+    path::Path,
     process::Command,
 };
 
@@ -13,15 +14,24 @@ use nix::{
 use rustix::process::{WaitOptions, wait};
 
 use super::{PAUSE, SELF};
-use crate::error::{Attempt, Result};
+use crate::{
+    cgroup::Hierarchies,
+    error::{Attempt, Result},
+};
 
 /// The word that tells the second of the two processes that it is the first of its namespace.
 const FIRST: &str = "first";
+
+/// Its group below the pod's; no id of a container begins like this.
+const GROUP: &str = ".pause";
 
 /// Starts the process that holds the namespace; when this has ended, the shim has inherited it.
 pub(super) fn run() -> Result<()> {
     if env::args().nth(2).as_deref() == Some(FIRST) {
         return reap();
+    }
+    if let Some(cgroup) = env::args_os().nth(2) {
+        Hierarchies::find()?.group(Path::new(&cgroup)).join()?;
     }
     unshare(CloneFlags::CLONE_NEWPID).attempt(|| "make a process namespace for the pod")?;
     let child = Command::new(SELF)
@@ -47,17 +57,25 @@ fn reap() -> Result<()> {
 }
 
 /// Starts it from the shim and returns its process id.
-pub(super) fn start() -> Result<u32> {
+pub(super) fn start(hierarchies: &Hierarchies, pod_cgroup: &Path) -> Result<u32> {
+    // With the pod's containers, so that it is found and killed with them should the shim die.
+    let cgroup = pod_cgroup.join(GROUP);
+    hierarchies.group(&cgroup).create()?;
     let mut launcher = Command::new(SELF)
         .arg(PAUSE)
+        .arg(&cgroup)
         .stdout(std::process::Stdio::piped())
         .spawn()
         .attempt(|| "start the first process of the pod")?;
     let mut text = String::new();
     if let Some(mut output) = launcher.stdout.take() {
-        output.read_to_string(&mut text).attempt(|| "read the number of the pod's first process")?;
+        output
+            .read_to_string(&mut text)
+            .attempt(|| "read the number of the pod's first process")?;
     }
-    let status = launcher.wait().attempt(|| "wait for the starter of the pod's first process")?;
+    let status = launcher
+        .wait()
+        .attempt(|| "wait for the starter of the pod's first process")?;
     text.trim().parse().map_err(|_| crate::Error::Io {
         attempted: "start the first process of the pod".to_owned(),
         source: io::Error::other(format!("its starter ended with {status} and said {text:?}")),

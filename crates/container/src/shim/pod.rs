@@ -7,7 +7,7 @@ use std::{
 
 use nix::sched::{CloneFlags, unshare};
 use rustix::{
-    mount::{MountFlags, MountPropagationFlags, mount, mount_change},
+    mount::{MountFlags, mount},
     process::set_child_subreaper,
     system::{setdomainname, sethostname},
     thread::{LinkNameSpaceType, move_into_link_name_space},
@@ -35,22 +35,22 @@ pub(super) fn set_up(
     let shims = hierarchies.group(&instance_cgroup.join(SHIMS));
     shims.create()?;
     shims.join()?;
-    let pod = hierarchies.group(&instance_cgroup.join(spec.id.as_str()));
+    let pod_cgroup = instance_cgroup.join(spec.id.as_str());
+    let pod = hierarchies.group(&pod_cgroup);
     pod.create()?;
     pod.limit(&spec.resources)?;
 
     let this_process = rustix::process::getpid();
     set_child_subreaper(Some(this_process)).attempt(|| "become the parent of the pod's orphans")?;
 
-    let mut own = CloneFlags::CLONE_NEWNS;
+    let mut own = CloneFlags::empty();
     if spec.ipc == Sharing::Pod {
         own |= CloneFlags::CLONE_NEWIPC;
     }
     match &spec.network {
         Network::Host => {}
         Network::Namespace(path) => {
-            let namespace =
-                File::open(path).attempt(|| format!("open the network namespace {}", path.display()))?;
+            let namespace = File::open(path).attempt(|| format!("open the network namespace {}", path.display()))?;
             move_into_link_name_space(std::os::fd::AsFd::as_fd(&namespace), Some(LinkNameSpaceType::Network))
                 .attempt(|| format!("enter the network namespace {}", path.display()))?;
             own |= CloneFlags::CLONE_NEWUTS;
@@ -58,8 +58,6 @@ pub(super) fn set_up(
         Network::Isolated => own |= CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWUTS,
     }
     unshare(own).attempt(|| "make the pod's namespaces; this needs root")?;
-    mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
-        .attempt(|| "keep the pod's mounts to itself")?;
 
     if own.contains(CloneFlags::CLONE_NEWUTS) {
         if let Some(name) = &spec.hostname {
@@ -74,10 +72,15 @@ pub(super) fn set_up(
     }
     memory(&dir.memory("shm"), Some(spec.shared_memory_bytes), 0o1777, 0)?;
     for volume in &spec.memory_volumes {
-        memory(&dir.memory(volume.name.as_str()), volume.size_bytes, volume.mode, volume.gid)?;
+        memory(
+            &dir.memory(volume.name.as_str()),
+            volume.size_bytes,
+            volume.mode,
+            volume.gid,
+        )?;
     }
     match spec.processes {
-        Processes::Pod => pause::start().map(Some),
+        Processes::Pod => pause::start(hierarchies, &pod_cgroup).map(Some),
         Processes::PerContainer | Processes::Host => Ok(None),
     }
 }
@@ -114,7 +117,13 @@ fn memory(path: &Path, size_bytes: Option<u64>, mode: u32, gid: u32) -> Result<(
     fs::create_dir_all(path)
         .and(options)
         .and_then(|options| {
-            Ok(mount("tmpfs", path, "tmpfs", MountFlags::NODEV | MountFlags::NOSUID, options.as_c_str())?)
+            Ok(mount(
+                "tmpfs",
+                path,
+                "tmpfs",
+                MountFlags::NODEV | MountFlags::NOSUID,
+                options.as_c_str(),
+            )?)
         })
         .attempt(|| format!("mount memory at {}", path.display()))
 }

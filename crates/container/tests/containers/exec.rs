@@ -38,11 +38,21 @@ async fn a_process_runs_as_the_containers_user_or_another() {
     let bench = Bench::new("execuser").await;
     let pod = bench.pod("p").await;
     let mut spec = bench.script("c", "sleep 1000");
-    spec.user = User { uid: 65534, gid: 65534, additional_gids: vec![7] };
+    spec.user = User {
+        uid: 65534,
+        gid: 65534,
+        additional_gids: vec![7],
+    };
     let id = bench.start(&pod, spec).await;
-    assert_eq!(bench.run(&pod, &id, &["sh", "-c", "id -u; id -G"]).await, (0, "65534\n65534 7\n".to_owned()));
+    assert_eq!(
+        bench.run(&pod, &id, &["sh", "-c", "id -u; id -G"]).await,
+        (0, "65534\n65534 7\n".to_owned())
+    );
     // A pipe is opened anew by name, which asks for its owner.
-    assert_eq!(bench.run(&pod, &id, &["sh", "-c", "echo x >/dev/stdout"]).await, (0, "x\n".to_owned()));
+    assert_eq!(
+        bench.run(&pod, &id, &["sh", "-c", "echo x >/dev/stdout"]).await,
+        (0, "x\n".to_owned())
+    );
     let mut spec = exec(&["id", "-u"]);
     spec.user = Some(User::default());
     let mut session = bench.runtime().exec(&pod, &id, spec).await.unwrap();
@@ -65,12 +75,19 @@ async fn a_terminal_has_a_size_and_passes_interrupts() {
     let mut stdin = session.stdin.take().unwrap();
     let mut stdout = session.stdout.take().unwrap();
     stdin.write_all(b"stty size; tty\n").await.unwrap();
-    read_until(&mut stdout, "30 100").await;
-    read_until(&mut stdout, "/dev/pts/").await;
-    session.terminal.as_ref().unwrap().resize(WindowSize { columns: 90, rows: 20 }).unwrap();
+    let said = read_until(&mut stdout, "/dev/pts/").await;
+    assert!(said.contains("30 100"), "{said}");
+    session
+        .terminal
+        .as_ref()
+        .unwrap()
+        .resize(WindowSize { columns: 90, rows: 20 })
+        .unwrap();
     stdin.write_all(b"stty size\n").await.unwrap();
     read_until(&mut stdout, "20 90").await;
-    stdin.write_all(b"sleep 1000\n").await.unwrap();
+    // The quotes tell what was run from the echo of what was typed.
+    stdin.write_all(b"sh -c \"echo star''ted; sleep 1000\"\n").await.unwrap();
+    read_until(&mut stdout, "started").await;
     stdin.write_all(b"\x03").await.unwrap();
     stdin.write_all(b"echo alive $((40+2))\n").await.unwrap();
     read_until(&mut stdout, "alive 42").await;
@@ -81,7 +98,7 @@ async fn a_terminal_has_a_size_and_passes_interrupts() {
     bench.purge().await;
 }
 
-async fn read_until(stream: &mut (impl AsyncReadExt + Unpin), wanted: &str) {
+async fn read_until(stream: &mut (impl AsyncReadExt + Unpin), wanted: &str) -> String {
     let mut text = String::new();
     let reading = async {
         let mut chunk = [0; 1024];
@@ -91,7 +108,11 @@ async fn read_until(stream: &mut (impl AsyncReadExt + Unpin), wanted: &str) {
             text.push_str(&String::from_utf8_lossy(&chunk[..length]));
         }
     };
-    assert!(tokio::time::timeout(PATIENCE, reading).await.is_ok(), "no {wanted:?} in {text:?}");
+    assert!(
+        tokio::time::timeout(PATIENCE, reading).await.is_ok(),
+        "no {wanted:?} in {text:?}"
+    );
+    text
 }
 
 #[tokio::test]
@@ -141,8 +162,20 @@ async fn one_who_attaches_writes_input_and_reads_output_which_is_logged_too() {
     stdin.write_all(b"over the wire\n").await.unwrap();
     drop(stdin);
     let (mut out, mut err) = (String::new(), String::new());
-    attached.stdout.as_mut().unwrap().read_to_string(&mut out).await.unwrap();
-    attached.stderr.as_mut().unwrap().read_to_string(&mut err).await.unwrap();
+    attached
+        .stdout
+        .as_mut()
+        .unwrap()
+        .read_to_string(&mut out)
+        .await
+        .unwrap();
+    attached
+        .stderr
+        .as_mut()
+        .unwrap()
+        .read_to_string(&mut err)
+        .await
+        .unwrap();
     assert_eq!((out.as_str(), err.as_str()), ("over the wire\n", "end\n"));
     assert_eq!(attached.wait().await.unwrap().code, 6);
     assert_eq!(bench.log(&pod, &id).await, "over the wire\nend\n");
@@ -163,7 +196,13 @@ async fn much_output_reaches_one_who_is_attached_and_reads_late() {
     let early = bench.runtime().wait(&pod, &id, Duration::from_millis(200)).await;
     assert!(matches!(early, Err(Error::Deadline { .. })));
     let mut out = String::new();
-    attached.stdout.as_mut().unwrap().read_to_string(&mut out).await.unwrap();
+    attached
+        .stdout
+        .as_mut()
+        .unwrap()
+        .read_to_string(&mut out)
+        .await
+        .unwrap();
     assert_eq!(out.lines().count(), 100_000);
     assert!(out.ends_with("\n100000\n"));
     assert_eq!(attached.wait().await.unwrap().code, 0);
@@ -180,7 +219,12 @@ async fn a_container_with_a_terminal_can_be_attached_to() {
     spec.stdin = StdinPolicy::Open;
     let id = bench.start(&pod, spec).await;
     let mut attached = bench.runtime().attach(&pod, &id).await.unwrap();
-    attached.terminal.as_ref().unwrap().resize(WindowSize { columns: 77, rows: 11 }).unwrap();
+    attached
+        .terminal
+        .as_ref()
+        .unwrap()
+        .resize(WindowSize { columns: 77, rows: 11 })
+        .unwrap();
     attached.stdin.as_mut().unwrap().write_all(b"it\n").await.unwrap();
     read_until(attached.stdout.as_mut().unwrap(), "got it\r\n11 77\r\n").await;
     assert_eq!(attached.wait().await.unwrap().code, 0);

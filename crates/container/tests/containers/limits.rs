@@ -39,7 +39,10 @@ async fn processor_time_is_limited_and_the_limit_can_be_changed_in_place() {
     let bench = Bench::new("cpu").await;
     let pod = bench.pod("p").await;
     let mut spec = bench.script("c", "while :; do :; done");
-    spec.resources = Resources { cpu_quota_micros: Some(5_000), ..Resources::default() };
+    spec.resources = Resources {
+        cpu_quota_micros: Some(5_000),
+        ..Resources::default()
+    };
     let id = bench.start(&pod, spec).await;
     let used = |window: Duration| {
         let (bench, pod, id) = (&bench, &pod, &id);
@@ -51,7 +54,10 @@ async fn processor_time_is_limited_and_the_limit_can_be_changed_in_place() {
     };
     let little = used(Duration::from_millis(400)).await;
     assert!(little < Duration::from_millis(60), "{little:?}");
-    let freed = Resources { cpu_quota_micros: Some(100_000), ..Resources::default() };
+    let freed = Resources {
+        cpu_quota_micros: Some(100_000),
+        ..Resources::default()
+    };
     bench.runtime().update(&pod, &id, &freed).unwrap();
     let more = used(Duration::from_millis(400)).await;
     assert!(more > little * 2, "{little:?} {more:?}");
@@ -63,7 +69,15 @@ async fn what_a_container_uses_is_counted() {
     needs_containers!();
     let bench = Bench::new("stats").await;
     let pod = bench.pod("p").await;
-    let id = bench.start(&pod, bench.script("c", "dd if=/dev/zero of=/dev/shm/x bs=1M count=8 2>/dev/null; sleep 1000 & echo up; wait")).await;
+    let id = bench
+        .start(
+            &pod,
+            bench.script(
+                "c",
+                "dd if=/dev/zero of=/dev/shm/x bs=1M count=8 2>/dev/null; sleep 1000 & echo up; wait",
+            ),
+        )
+        .await;
     bench.has_said(&pod, &id, "up").await;
     let stats = bench.runtime().stats(&pod, &id).unwrap();
     assert!(stats.cpu_nanos > 0);
@@ -79,7 +93,7 @@ async fn a_frozen_pod_stands_still_and_goes_on_when_it_is_thawed() {
     let bench = Bench::new("freeze").await;
     let pod = bench.pod("p").await;
     let id = bench.start(&pod, bench.script("c", "sleep 0.05; exit 8")).await;
-    bench.runtime().freeze(&pod).unwrap();
+    bench.runtime().freeze(&pod).await.unwrap();
     let waited = bench.runtime().wait(&pod, &id, Duration::from_millis(200)).await;
     assert!(matches!(waited, Err(Error::Deadline { .. })));
     bench.runtime().thaw(&pod).unwrap();
@@ -93,7 +107,7 @@ async fn a_frozen_pod_can_be_killed_and_removed() {
     let bench = Bench::new("freezekill").await;
     let pod = bench.pod("p").await;
     let id = bench.start(&pod, bench.script("c", "sleep 1000")).await;
-    bench.runtime().freeze(&pod).unwrap();
+    bench.runtime().freeze(&pod).await.unwrap();
     bench.runtime().remove_pod(&pod).await.unwrap();
     assert!(bench.runtime().container(&pod, &id).is_err());
     bench.purge().await;

@@ -9,3 +9,4 @@ mod exec;
 mod isolation;
 mod life;
 mod limits;
+mod speed;

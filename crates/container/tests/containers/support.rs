@@ -32,7 +32,10 @@ pub(crate) fn missing() -> Option<&'static str> {
 macro_rules! needs_containers {
     () => {
         if let Some(reason) = crate::support::missing() {
-            eprintln!("SKIPPED {}: {reason}", std::thread::current().name().unwrap_or("a test"));
+            eprintln!(
+                "SKIPPED {}: {reason}",
+                std::thread::current().name().unwrap_or("a test")
+            );
             return;
         }
     };
@@ -44,7 +47,10 @@ fn busybox() -> Option<&'static str> {
         // A dynamic executable names its interpreter near its beginning.
         fs::read(path).is_ok_and(|bytes| !bytes[..bytes.len().min(4096)].windows(8).any(|w| w == b"/ld-linu"))
     };
-    BUSYBOXES.into_iter().filter(|path| Path::new(path).exists()).find(is_static)
+    BUSYBOXES
+        .into_iter()
+        .filter(|path| Path::new(path).exists())
+        .find(is_static)
 }
 
 /// A runtime in a directory of its own. Purge it at the end; a test that fails is purged when it is dropped.
@@ -65,7 +71,11 @@ impl Bench {
         for applet in APPLETS {
             symlink("busybox", layer.join("bin").join(applet)).unwrap();
         }
-        fs::write(layer.join("etc/passwd"), "root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n").unwrap();
+        fs::write(
+            layer.join("etc/passwd"),
+            "root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n",
+        )
+        .unwrap();
         fs::set_permissions(layer.join("tmp"), std::os::unix::fs::PermissionsExt::from_mode(0o1777)).unwrap();
         let instance = format!("test-{name}-{}", std::process::id());
         let runtime = Some(Self::open(dir.path(), &instance).await.unwrap());
@@ -85,7 +95,10 @@ impl Bench {
     /// A pod without a network.
     pub(crate) async fn pod(&self, name: &str) -> PodId {
         let id: PodId = name.parse().unwrap();
-        self.runtime().create_pod(PodSpec::new(id.clone(), Network::Isolated)).await.unwrap();
+        self.runtime()
+            .create_pod(PodSpec::new(id.clone(), Network::Isolated))
+            .await
+            .unwrap();
         id
     }
 
@@ -135,14 +148,29 @@ impl Bench {
         let spec = ExecSpec::new(args.iter().map(|arg| (*arg).to_owned()).collect());
         let mut session = self.runtime().exec(pod, container, spec).await.unwrap();
         let mut text = String::new();
-        session.stdout.as_mut().unwrap().read_to_string(&mut text).await.unwrap();
-        session.stderr.as_mut().unwrap().read_to_string(&mut text).await.unwrap();
+        session
+            .stdout
+            .as_mut()
+            .unwrap()
+            .read_to_string(&mut text)
+            .await
+            .unwrap();
+        session
+            .stderr
+            .as_mut()
+            .unwrap()
+            .read_to_string(&mut text)
+            .await
+            .unwrap();
         (session.wait().await.unwrap().code, text)
     }
 
     /// Waits until a container has written `text` to its log.
     pub(crate) async fn has_said(&self, pod: &PodId, container: &ContainerId, text: &str) {
-        let options = LogOptions { follow: true, ..LogOptions::default() };
+        let options = LogOptions {
+            follow: true,
+            ..LogOptions::default()
+        };
         let mut reader = self.runtime().logs(pod, container, options).await.unwrap();
         let said = async {
             while let Some(entry) = reader.next().await.unwrap() {
@@ -167,7 +195,10 @@ impl Drop for Bench {
         if let Some(runtime) = self.runtime.take() {
             std::thread::scope(|scope| {
                 scope.spawn(|| {
-                    let runner = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+                    let runner = tokio::runtime::Builder::new_current_thread()
+                        .enable_all()
+                        .build()
+                        .unwrap();
                     let _ = runner.block_on(runtime.purge());
                 });
             });
@@ -185,8 +216,15 @@ pub(crate) fn script_in(dir: &Path, name: &str, script: &str) -> ContainerSpec {
 /// Cgroups, processes, mounts and sockets of an instance that are still there.
 pub(crate) fn left_behind(instance: &str, dir: &Path) -> Vec<String> {
     let mut found = Vec::new();
-    for root in fs::read_dir("/sys/fs/cgroup").unwrap().flatten().map(|entry| entry.path()) {
-        for path in [root.join(format!("moorline-{instance}")), root.with_file_name(format!("moorline-{instance}"))] {
+    for root in fs::read_dir("/sys/fs/cgroup")
+        .unwrap()
+        .flatten()
+        .map(|entry| entry.path())
+    {
+        for path in [
+            root.join(format!("moorline-{instance}")),
+            root.with_file_name(format!("moorline-{instance}")),
+        ] {
             if path.exists() {
                 found.push(format!("cgroup {}", path.display()));
             }
@@ -194,7 +232,9 @@ pub(crate) fn left_behind(instance: &str, dir: &Path) -> Vec<String> {
     }
     let dir_text = dir.to_str().unwrap();
     for process in fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path()) {
-        let read = |file: &str| -> io::Result<String> { Ok(String::from_utf8_lossy(&fs::read(process.join(file))?).into_owned()) };
+        let read = |file: &str| -> io::Result<String> {
+            Ok(String::from_utf8_lossy(&fs::read(process.join(file))?).into_owned())
+        };
         let own = process.file_name().unwrap().to_str() == Some(&std::process::id().to_string());
         if !own && read("cmdline").is_ok_and(|line| line.contains(dir_text)) {
             found.push(format!("process {}", process.display()));
