@@ -136,3 +136,107 @@ fn covers(whole: &Value, part: &Value) -> bool {
         _ => whole == part,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use k8s_openapi::api::core::v1::Pod;
+    use serde_json::json;
+
+    use super::*;
+    use crate::kind::Kind;
+
+    /// Whether applying `desired` over `base` would change nothing, when `owned` is what the server says we own.
+    fn in_place(base: Value, owned: &Value, desired: Value) -> bool {
+        let kind = Kind::of::<Pod>();
+        let named = |mut value: Value| {
+            value["metadata"]["name"] = "a".into();
+            value
+        };
+        let mut base = named(base);
+        base["metadata"]["managedFields"] = json!([
+            { "manager": "ours", "operation": "Apply", "fieldsType": "FieldsV1", "fieldsV1": owned },
+        ]);
+        let base = Object::read(&kind, base.to_string().as_bytes(), &[Arc::from("ours")]).unwrap();
+        is_in_place(&base, &Object::from_value(&kind, &named(desired)).unwrap(), "ours")
+    }
+
+    #[test]
+    fn what_is_there_and_owned_to_the_letter_is_in_place() {
+        let base =
+            json!({ "metadata": { "labels": { "a": "1", "other": "x" } }, "spec": { "nodeName": "n", "host": 1 } });
+        let owned = json!({ "f:metadata": { "f:labels": { "f:a": {} } }, "f:spec": { "f:nodeName": {} } });
+        let desired = json!({ "metadata": { "labels": { "a": "1" } }, "spec": { "nodeName": "n" } });
+        assert!(in_place(base, &owned, desired));
+    }
+
+    #[test]
+    fn another_value_a_new_field_and_one_no_longer_wanted_are_each_a_change() {
+        let base = json!({ "metadata": { "labels": { "a": "1", "b": "2" } } });
+        let owned = json!({ "f:metadata": { "f:labels": { "f:a": {}, "f:b": {} } } });
+        let desired = |labels: Value| json!({ "metadata": { "labels": labels } });
+        assert!(in_place(base.clone(), &owned, desired(json!({ "a": "1", "b": "2" }))));
+        assert!(!in_place(base.clone(), &owned, desired(json!({ "a": "1", "b": "3" }))));
+        assert!(!in_place(
+            base.clone(),
+            &owned,
+            desired(json!({ "a": "1", "b": "2", "c": "3" }))
+        ));
+        assert!(!in_place(base, &owned, desired(json!({ "a": "1" }))));
+    }
+
+    #[test]
+    fn a_field_that_is_there_but_not_ours_is_a_change() {
+        let base = json!({ "metadata": { "labels": { "a": "1" } } });
+        assert!(!in_place(
+            base,
+            &json!({}),
+            json!({ "metadata": { "labels": { "a": "1" } } })
+        ));
+    }
+
+    #[test]
+    fn elements_of_a_list_are_compared_by_their_keys_and_may_have_defaults() {
+        let base = json!({ "spec": { "containers": [
+            { "name": "sidecar", "image": "s" },
+            { "name": "web", "image": "w", "imagePullPolicy": "Always",
+              "ports": [{ "containerPort": 80, "protocol": "TCP" }], "command": ["a", "b"] },
+        ] } });
+        let owned = json!({ "f:spec": { "f:containers": { "k:{\"name\":\"web\"}": {
+            ".": {}, "f:name": {}, "f:image": {}, "f:command": {},
+            "f:ports": { "k:{\"containerPort\":80,\"protocol\":\"TCP\"}": { ".": {}, "f:containerPort": {} } },
+        } } } });
+        let desired = |image: &str, port: u16, command: Value| {
+            json!({ "spec": { "containers": [
+                { "name": "web", "image": image, "ports": [{ "containerPort": port }], "command": command },
+            ] } })
+        };
+        assert!(in_place(base.clone(), &owned, desired("w", 80, json!(["a", "b"]))));
+        assert!(!in_place(base.clone(), &owned, desired("x", 80, json!(["a", "b"]))));
+        assert!(!in_place(base.clone(), &owned, desired("w", 81, json!(["a", "b"]))));
+        assert!(!in_place(base, &owned, desired("w", 80, json!(["b", "a"]))));
+    }
+
+    #[test]
+    fn members_of_a_set_are_compared_one_by_one() {
+        let base = json!({ "metadata": { "finalizers": ["x", "y"] } });
+        let owned = json!({ "f:metadata": { "f:finalizers": { "v:\"x\"": {} } } });
+        let desired = |finalizers: Value| json!({ "metadata": { "finalizers": finalizers } });
+        assert!(in_place(base.clone(), &owned, desired(json!(["x"]))));
+        assert!(
+            !in_place(base.clone(), &owned, desired(json!(["x", "y"]))),
+            "the second is not ours yet"
+        );
+        assert!(!in_place(base, &owned, desired(json!([]))));
+    }
+
+    #[test]
+    fn nulls_and_empty_structures_are_told_apart() {
+        let base = json!({ "spec": { "volumes": [{ "name": "v", "emptyDir": {} }] } });
+        let owned =
+            json!({ "f:spec": { "f:volumes": { "k:{\"name\":\"v\"}": { ".": {}, "f:name": {}, "f:emptyDir": {} } } } });
+        let volume = json!({ "name": "v", "emptyDir": {}, "hostPath": null });
+        assert!(in_place(base, &owned, json!({ "spec": { "volumes": [volume] } })));
+    }
+}

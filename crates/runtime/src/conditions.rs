@@ -180,3 +180,126 @@ fn put(status: &mut Value, before: &Value, name: &str, generation: i64, now: Tim
         None => conditions.push(condition),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::apps::v1::Deployment;
+    use moorline_plan::{Object as _, PlanBuilder, Step};
+
+    use super::*;
+    use crate::kind::Kind;
+
+    const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+    fn none() -> Outcomes<Target, Effect> {
+        serde_json::from_value(json!([])).unwrap()
+    }
+
+    fn condition<'s>(status: &'s Value, name: &str) -> &'s Value {
+        let conditions = status["conditions"].as_array().unwrap();
+        conditions.iter().find(|condition| condition["type"] == name).unwrap()
+    }
+
+    fn written(before: &Value, now: Timestamp, account: &Account) -> Value {
+        let mut status = before.clone();
+        write(&mut status, before, 3, now, account, &none());
+        status
+    }
+
+    #[test]
+    fn nothing_to_do_is_ready_and_writing_it_again_changes_nothing() {
+        let status = written(&Value::Null, NOW, &Account::default());
+        assert_eq!(condition(&status, "Ready")["status"], "True");
+        assert_eq!(condition(&status, "Progressing")["status"], "False");
+        assert_eq!(condition(&status, "Stalled")["status"], "False");
+        assert_eq!(condition(&status, "Ready")["observedGeneration"], 3);
+        assert_eq!(status["observedGeneration"], 3);
+        let later = NOW + jiff::SignedDuration::from_hours(1);
+        assert_eq!(written(&status, later, &Account::default()), status);
+    }
+
+    #[test]
+    fn the_time_of_a_condition_moves_only_when_its_status_does() {
+        let ready = written(&Value::Null, NOW, &Account::default());
+        let later = NOW + jiff::SignedDuration::from_hours(1);
+        let waiting = Account {
+            look_again: Some("a while".to_owned()),
+            ..Account::default()
+        };
+        let status = written(&ready, later, &waiting);
+        assert_eq!(
+            condition(&status, "Ready")["lastTransitionTime"],
+            "1970-01-01T01:00:00Z"
+        );
+        assert_eq!(condition(&status, "Ready")["reason"], "Waiting");
+        assert_eq!(
+            condition(&status, "Stalled")["lastTransitionTime"],
+            "1970-01-01T00:00:00Z"
+        );
+    }
+
+    #[test]
+    fn what_the_actor_says_itself_is_left_alone() {
+        let own = json!({ "type": "Ready", "status": "False", "reason": "Elsewhere", "observedGeneration": 3 });
+        let mut status = json!({ "conditions": [own] });
+        write(&mut status, &Value::Null, 3, NOW, &Account::default(), &none());
+        assert_eq!(condition(&status, "Ready")["reason"], "Elsewhere");
+        assert_eq!(condition(&status, "Progressing")["reason"], "Settled");
+    }
+
+    #[test]
+    fn a19_a_child_that_has_not_been_looked_at_since_it_was_changed_keeps_its_owner_from_being_ready() {
+        let child = |generation: i64, observed: i64, available: &str| {
+            let value = json!({
+                "metadata": { "name": "web", "namespace": "n", "generation": generation },
+                "status": { "observedGeneration": observed, "conditions": [
+                    { "type": "Available", "status": available, "message": "one is missing" },
+                ] },
+            });
+            Object::from_value(&Kind::of::<Deployment>(), &value).unwrap()
+        };
+        assert_eq!(unready(&child(2, 2, "True")), None);
+        let lagging = "Deployment n/web has not been looked at since it was changed";
+        assert_eq!(unready(&child(2, 1, "True")).unwrap(), lagging);
+        assert_eq!(
+            unready(&child(2, 2, "False")).unwrap(),
+            "Deployment n/web is not ready: one is missing"
+        );
+        let account = Account {
+            unready: vec![lagging.to_owned()],
+            ..Account::default()
+        };
+        let status = written(&Value::Null, NOW, &account);
+        assert_eq!(condition(&status, "Ready")["status"], "False");
+        assert_eq!(condition(&status, "Progressing")["message"], lagging);
+    }
+
+    #[test]
+    fn failures_of_steps_show_by_their_class() {
+        let object = Object::from_value(&Kind::of::<Deployment>(), &json!({ "metadata": { "name": "web" } })).unwrap();
+        let plan = PlanBuilder::new(|object: &Object| Ok(Step::status(object.clone(), object.clone(), "x")));
+        let key = plan.build(&object).unwrap().plan.root_key().clone();
+        assert_eq!(key.target, object.target());
+        for (class, ready, progressing, stalled) in [
+            ("retry", ("False", "Error"), ("True", "Retrying"), "False"),
+            ("terminal", ("False", "Error"), ("False", "Stalled"), "True"),
+            ("waiting", ("False", "Waiting"), ("True", "Waiting"), "False"),
+        ] {
+            let outcomes: Outcomes<Target, Effect> = serde_json::from_value(json!([
+                [key, { "failed": { "class": class, "message": "words" } }],
+            ]))
+            .unwrap();
+            let mut status = Value::Null;
+            write(&mut status, &Value::Null, 1, NOW, &Account::default(), &outcomes);
+            let is = |name| {
+                (
+                    condition(&status, name)["status"].as_str(),
+                    condition(&status, name)["reason"].as_str(),
+                )
+            };
+            assert_eq!(is("Ready"), (Some(ready.0), Some(ready.1)), "{class}");
+            assert_eq!(is("Progressing"), (Some(progressing.0), Some(progressing.1)), "{class}");
+            assert_eq!(condition(&status, "Stalled")["status"], stalled, "{class}");
+        }
+    }
+}

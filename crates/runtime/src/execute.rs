@@ -405,3 +405,39 @@ pub(crate) fn difference(from: &Value, to: &Value) -> Option<Value> {
         _ => (from != to).then(|| to.clone()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_changes_one_value_into_the_other_and_nothing_else() {
+        let from = json!({ "a": 1, "b": { "c": [1, 2], "d": 2 }, "gone": true });
+        let to = json!({ "a": 1, "b": { "c": [1], "d": 2, "e": 3 }, "null": null });
+        let patch = difference(&from, &to).unwrap();
+        assert_eq!(patch, json!({ "b": { "c": [1], "e": 3 }, "gone": null }));
+        assert_eq!(difference(&to, &to), None);
+        assert_eq!(difference(&Value::Null, &json!({ "a": 1 })), Some(json!({ "a": 1 })));
+    }
+
+    #[test]
+    fn what_a_refusal_means_depends_on_its_status() {
+        let kind = crate::kind::Kind::of::<k8s_openapi::api::core::v1::Pod>();
+        let target = Object::from_value(&kind, &json!({ "metadata": { "name": "a" } }))
+            .unwrap()
+            .target();
+        let refused = |status| RequestError::Refused {
+            status,
+            reason: String::new(),
+            message: "no".to_owned(),
+        };
+        let class = |status| refusal("apply", &target, &refused(status)).class;
+        assert_eq!(class(StatusCode::CONFLICT), moorline_plan::Class::Waiting);
+        assert_eq!(class(StatusCode::UNPROCESSABLE_ENTITY), moorline_plan::Class::Terminal);
+        assert_eq!(class(StatusCode::FORBIDDEN), moorline_plan::Class::Retry);
+        assert_eq!(
+            refusal("apply", &target, &refused(StatusCode::FORBIDDEN)).message,
+            "cannot apply Pod a: no"
+        );
+    }
+}

@@ -117,6 +117,7 @@ mod dependency;
 mod events;
 mod execute;
 mod gate;
+mod install;
 mod intern;
 mod kind;
 mod manager;
@@ -140,6 +141,7 @@ pub use crate::{
     dependency::{Dependency, Met},
     events::EventType,
     execute::Effect,
+    install::{InstallError, install},
     kind::{Kind, Scope},
     manager::{
         Election, ElectionSettings, Leadership, LogFormat, Manager, ManagerError, Options, OptionsError, Pace,

@@ -339,6 +339,11 @@ impl Key {
         }
     }
 
+    /// The key of a name in the namespace of another object.
+    pub fn beside(object: &impl kube::Resource, name: &str) -> Self {
+        Self::new(object.meta().namespace.as_deref().unwrap_or_default(), name)
+    }
+
     /// The key of an object.
     pub fn of(object: &Object) -> Self {
         Self {

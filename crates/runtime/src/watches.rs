@@ -25,6 +25,7 @@ pub struct Watches {
     pub(crate) kinds: BTreeMap<Kind, Watched>,
     pub(crate) dependencies: Vec<Dependency>,
     pub(crate) conditions: Conditions,
+    pub(crate) deleted: Deleted,
     /// The kinds that are placed in member clusters.
     pub(crate) spread: Vec<Kind>,
 }
@@ -37,6 +38,13 @@ pub const MANAGED_LABEL: &str = "moorline.io/managed-by";
 pub(crate) enum Conditions {
     Written,
     LeftToTheActor,
+}
+
+/// Whether objects that are being deleted, and that this actor has no finalizer on, concern it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Deleted {
+    LeftAlone,
+    Seen,
 }
 
 /// What is watched of one kind.
@@ -75,6 +83,7 @@ impl Watches {
             primary,
             dependencies: Vec::new(),
             conditions: Conditions::Written,
+            deleted: Deleted::LeftAlone,
             spread: Vec::new(),
         }
     }
@@ -217,6 +226,14 @@ impl Watches {
     #[must_use]
     pub fn without_conditions(mut self) -> Self {
         self.conditions = Conditions::LeftToTheActor;
+        self
+    }
+
+    /// Plans also for objects that are being deleted, as for any other: for an actor that takes away somebody else's
+    /// finalizer. One that has its own says so in its [`Farewell`](crate::Farewell).
+    #[must_use]
+    pub fn while_deleted(mut self) -> Self {
+        self.deleted = Deleted::Seen;
         self
     }
 

@@ -1,18 +1,11 @@
 //! An operator of two kinds. An `Exchange` is served at an address; a `Mailbox` relies on one, and keeps a token that is
-//! made once. `docs/writing-an-operator.md` explains it line by line.
+//! made once. `docs/writing-an-operator.md` explains it.
 
-use k8s_openapi::{
-    api::core::v1::{ConfigMap, Secret, Service},
-    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
-    apimachinery::pkg::apis::meta::v1::Condition,
-};
-use kube::{
-    Api, CustomResource, CustomResourceExt as _,
-    api::{Patch, PatchParams},
-};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
+use kube::{CustomResource, CustomResourceExt as _};
 use moorline_runtime::{
-    Actor, Dependency, Draft, Failure, Key, Manager, Options, Planner, Settings, Snapshot, Verdict, Watches,
-    asked_to_stop, transformer,
+    Actor, Dependency, Draft, Failure, Key, Kind, Manager, Options, Planner, Settings, Snapshot, Verdict, Watches,
+    asked_to_stop, install, transformer,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -24,19 +17,10 @@ use serde_json::json;
     version = "v1",
     kind = "Exchange",
     namespaced,
-    status = "ExchangeStatus"
+    status = "Status"
 )]
 struct ExchangeSpec {
     port: u16,
-}
-
-#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-struct ExchangeStatus {
-    address: Option<String>,
-    observed_generation: Option<i64>,
-    #[serde(default)]
-    conditions: Vec<Condition>,
 }
 
 #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -45,18 +29,18 @@ struct ExchangeStatus {
     version = "v1",
     kind = "Mailbox",
     namespaced,
-    status = "MailboxStatus"
+    status = "Status"
 )]
 struct MailboxSpec {
     exchange: String,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-struct MailboxStatus {
+#[serde(rename_all = "camelCase", default)]
+struct Status {
+    address: Option<String>,
     observed_generation: Option<i64>,
-    #[serde(default)]
-    conditions: Vec<Condition>,
+    conditions: Vec<k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition>,
 }
 
 struct Exchanges;
@@ -73,22 +57,21 @@ impl Actor for Exchanges {
     }
 
     fn plan(&self, plan: Planner<Exchange>) -> Planner<Exchange> {
-        plan.transformer(transformer(
-            "service",
-            |seen: &Snapshot<Exchange>, draft: &mut Draft| {
-                let (name, port) = (seen.raw().name(), seen.object().spec.port);
-                let service: Service = read(json!({
-                    "metadata": { "name": name },
-                    "spec": { "clusterIP": "None", "selector": { "exchange": name }, "ports": [{ "port": port }] },
-                }))?;
-                draft.put(seen.apply(&service, "the exchange is reached by it")?);
-                let address = format!("{name}.{}.svc:{port}", seen.raw().namespace());
-                let there = seen.get::<Service>(name)?.map(|_| address);
-                draft.put(seen.status(&json!({ "address": there }), "tell the address once it is served")?);
-                Ok(Verdict::Continue)
-            },
-        ))
+        plan.transformer(transformer("service", service))
     }
+}
+
+fn service(seen: &Snapshot<Exchange>, draft: &mut Draft) -> Result<Verdict, Failure> {
+    let (name, port) = (seen.raw().name(), seen.object().spec.port);
+    let service = json!({
+        "metadata": { "name": name },
+        "spec": { "clusterIP": "None", "selector": { "exchange": name }, "ports": [{ "port": port }] },
+    });
+    draft.put(seen.apply_value(&Kind::of::<Service>(), service, "the exchange is reached by it")?);
+    let address = format!("{name}.{}.svc:{port}", seen.raw().namespace());
+    let address = seen.get::<Service>(name)?.map(|_| address);
+    draft.put(seen.status(&json!({ "address": address }), "tell the address once it is served")?);
+    Ok(Verdict::Continue)
 }
 
 struct Mailboxes;
@@ -103,16 +86,8 @@ impl Actor for Mailboxes {
     fn watches(&self) -> Watches {
         let exchange = Dependency::on::<Mailbox, Exchange>(
             "exchange",
-            |mailbox| {
-                vec![Key::new(
-                    mailbox.metadata.namespace.as_deref().unwrap_or(""),
-                    &mailbox.spec.exchange,
-                )]
-            },
-            |exchange| match exchange.status.as_ref().and_then(|status| status.address.as_ref()) {
-                Some(_) => Ok(()),
-                None => Err("has no address yet".to_owned()),
-            },
+            |mailbox| vec![Key::beside(mailbox, &mailbox.spec.exchange)],
+            |exchange| address_of(exchange).map(drop).ok_or("has no address yet".to_owned()),
         );
         Watches::of::<Mailbox>()
             .owns_exactly::<ConfigMap>()
@@ -130,60 +105,41 @@ fn token(seen: &Snapshot<Mailbox>, draft: &mut Draft) -> Result<Verdict, Failure
     let name = format!("{}-token", seen.raw().name());
     if seen.get::<Secret>(&name)?.is_none() {
         let token = seen.secret_text("token", 32);
-        let secret: Secret = read(json!({ "metadata": { "name": name }, "stringData": { "token": token } }))?;
-        draft.put(seen.create(&secret, "a mailbox has a token, made once")?);
+        let secret = json!({ "metadata": { "name": name }, "stringData": { "token": token } });
+        draft.put(seen.create_value(&Kind::of::<Secret>(), secret, "a mailbox has a token, made once")?);
     }
     Ok(Verdict::Continue)
 }
 
 fn address(seen: &Snapshot<Mailbox>, draft: &mut Draft) -> Result<Verdict, Failure> {
     let exchange = seen.get::<Exchange>(&seen.object().spec.exchange)?;
-    let address = exchange.and_then(|exchange| exchange.status.as_ref()?.address.clone());
-    let map: ConfigMap = read(json!({ "metadata": { "name": seen.raw().name() }, "data": { "address": address } }))?;
-    let map = draft.put(seen.apply(&map, "readers find the exchange by it")?);
+    let address = exchange.as_deref().and_then(address_of);
+    let map = json!({ "metadata": { "name": seen.raw().name() }, "data": { "address": address } });
+    let map = draft.put(seen.apply_value(&Kind::of::<ConfigMap>(), map, "readers find the exchange by it")?);
     seen.require(draft, "exchange", &map)?;
     Ok(Verdict::Continue)
 }
 
-fn read<T: serde::de::DeserializeOwned>(value: serde_json::Value) -> Result<T, Failure> {
-    serde_json::from_value(value).map_err(|error| Failure::terminal(error.to_string()))
+fn address_of(exchange: &Exchange) -> Option<&String> {
+    exchange.status.as_ref()?.address.as_ref()
 }
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let command = Options::augment(clap::Command::new("mailbox"), &[("mail", true)]);
-    let options = Options::from_matches(&command.get_matches(), &[("mail", true)])?;
+    let groups = [("mail", true)];
+    let command = Options::augment(clap::Command::new("mailbox"), &groups);
+    let options = Options::from_matches(&command.get_matches(), &groups)?;
     tracing_subscriber::fmt().with_env_filter(&options.log_level).init();
     let client = kube::Client::try_default().await?;
-    install(&client).await?;
-    let manager = Manager::new(
-        client,
-        options,
-        Settings {
-            field_owner: "mailbox".to_owned(),
-            ..Settings::default()
-        },
-    );
-    manager
-        .controller("mail", Exchanges)
-        .controller("mail", Mailboxes)
-        .run(asked_to_stop())
-        .await?;
+    install(&client, "mailbox", &[Exchange::crd(), Mailbox::crd()]).await?;
+    manager(client, options).run(asked_to_stop()).await?;
     Ok(())
 }
 
-async fn install(client: &kube::Client) -> anyhow::Result<()> {
-    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
-    for definition in [Exchange::crd(), Mailbox::crd()] {
-        let name = definition.metadata.name.clone().unwrap_or_default();
-        api.patch(
-            &name,
-            &PatchParams::apply("mailbox").force(),
-            &Patch::Apply(&definition),
-        )
-        .await?;
-    }
-    Ok(())
+fn manager(client: kube::Client, options: Options) -> Manager {
+    Manager::new(client, options, Settings::of_owner("mailbox"))
+        .controller("mail", Exchanges)
+        .controller("mail", Mailboxes)
 }
 
 #[cfg(test)]

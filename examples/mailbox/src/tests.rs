@@ -2,13 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{
     Api, Client,
     api::{DeleteParams, PostParams},
 };
 use moorline_apiserver::{core::RealWorld, server::Embedded};
-use moorline_runtime::{Manager, Options, Settings};
 
 use super::*;
 
@@ -27,40 +25,26 @@ async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl 
 async fn a_mailbox_waits_for_its_exchange_and_keeps_its_token() {
     let server = Embedded::ephemeral(Arc::new(RealWorld)).await.unwrap();
     let client = Client::new(server.service(), "default");
-    install(&client).await.unwrap();
+    install(&client, "mailbox", &[Exchange::crd(), Mailbox::crd()])
+        .await
+        .unwrap();
     let options = Options {
         health_address: None,
         metrics_address: None,
         ..Options::default()
     };
-    let manager = Manager::new(
-        client.clone(),
-        options,
-        Settings {
-            field_owner: "mailbox".into(),
-            ..Settings::default()
-        },
-    );
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let manager = manager.controller("mail", Exchanges).controller("mail", Mailboxes);
-    let running = tokio::spawn(manager.run(async { drop(stopped.await) }));
+    let running = tokio::spawn(manager(client.clone(), options).run(async { drop(stopped.await) }));
 
-    let (exchanges, mailboxes) = (
-        Api::default_namespaced(client.clone()),
-        Api::default_namespaced(client.clone()),
-    );
-    let (maps, secrets): (Api<ConfigMap>, Api<Secret>) =
-        (Api::default_namespaced(client.clone()), Api::default_namespaced(client));
-    let mailbox = Mailbox::new(
-        "ada",
-        MailboxSpec {
-            exchange: "main".to_owned(),
-        },
-    );
-    eventually("the kind is served", || async {
-        mailboxes.create(&PostParams::default(), &mailbox).await.ok()
-    })
-    .await;
+    let exchanges: Api<Exchange> = Api::default_namespaced(client.clone());
+    let mailboxes: Api<Mailbox> = Api::default_namespaced(client.clone());
+    let maps: Api<ConfigMap> = Api::default_namespaced(client.clone());
+    let secrets: Api<Secret> = Api::default_namespaced(client);
+    let spec = MailboxSpec {
+        exchange: "main".to_owned(),
+    };
+    let mailbox = Mailbox::new("ada", spec);
+    mailboxes.create(&PostParams::default(), &mailbox).await.unwrap();
     eventually("it tells what it waits for", || async {
         let conditions = mailboxes.get("ada").await.ok()?.status?.conditions;
         let unmet = conditions
@@ -81,17 +65,12 @@ async fn a_mailbox_waits_for_its_exchange_and_keeps_its_token() {
     assert_eq!(map.data.unwrap()["address"], "main.default.svc:25");
     eventually("it is ready", || async {
         let conditions = mailboxes.get("ada").await.ok()?.status?.conditions;
-        conditions
-            .iter()
-            .any(|condition| condition.type_ == "Ready" && condition.status == "True")
-            .then_some(())
+        let ready = |condition: &&_| matches!(condition, k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition { type_, status, .. } if type_ == "Ready" && status == "True");
+        conditions.iter().find(ready).map(drop)
     })
     .await;
-    assert_eq!(
-        secrets.get("ada-token").await.unwrap().data.unwrap()["token"],
-        token,
-        "it was made once"
-    );
+    let kept = secrets.get("ada-token").await.unwrap().data.unwrap()["token"].clone();
+    assert_eq!(kept, token, "it was made once");
 
     mailboxes.delete("ada", &DeleteParams::default()).await.unwrap();
     eventually("what it owned is collected", || async {

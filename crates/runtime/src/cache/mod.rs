@@ -308,7 +308,7 @@ impl Collection {
     }
 
     /// Declares an index, for [`Snapshot::indexed`](crate::Snapshot::indexed).
-    pub fn declare_index(&self, name: &'static str, values: IndexFunction) {
+    pub fn declare_index(&self, name: &str, values: IndexFunction) {
         self.table
             .write()
             .expect("nothing panics while it holds the table")

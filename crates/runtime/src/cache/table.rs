@@ -45,7 +45,7 @@ struct Owned {
 }
 
 struct Declared {
-    name: &'static str,
+    name: Arc<str>,
     values: IndexFunction,
     places: HashMap<String, Places>,
 }
@@ -194,12 +194,12 @@ impl Table {
     }
 
     /// Declares an index. The same name means the same function.
-    pub(crate) fn declare(&mut self, name: &'static str, values: IndexFunction) {
-        if self.declared.iter().any(|declared| declared.name == name) {
+    pub(crate) fn declare(&mut self, name: &str, values: IndexFunction) {
+        if self.declared.iter().any(|declared| *declared.name == *name) {
             return;
         }
         let mut declared = Declared {
-            name,
+            name: Arc::from(name),
             values,
             places: HashMap::new(),
         };
@@ -211,7 +211,7 @@ impl Table {
 
     /// The objects that a declared index finds under a value; `None` when nobody declared it.
     pub(crate) fn indexed(&self, index: &str, value: &str) -> Option<Vec<&Object>> {
-        let declared = self.declared.iter().find(|declared| declared.name == index)?;
+        let declared = self.declared.iter().find(|declared| *declared.name == *index)?;
         Some(self.at(declared.places.get(value)).collect())
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use moorline_plan::{Action, Draft, End, Failure, LookAgain, Step};
+use moorline_plan::{Action, Draft, End, Failure, LookAgain, Part, Step, StepKey};
 use serde_json::{Value, json};
 
 use crate::{
@@ -38,7 +38,21 @@ pub(super) fn wanted<K>(
             .steps()
             .any(|(key, step)| key != draft.root_key() && !step.is_no_op())
     {
-        let mut desired = seen.raw().value();
+        // The actor may change its own object too; that and the finalizer are one patch.
+        let own = StepKey {
+            target: seen.target(),
+            part: Part::Object,
+        };
+        let mut desired = match draft.get(&own).map(|step| &step.action) {
+            None | Some(Action::NoOp { .. }) => seen.raw().value(),
+            Some(Action::Patch { desired, .. }) => desired.value(),
+            Some(other) => {
+                let verb = other.verb();
+                let message =
+                    format!("cannot add the finalizer {finalizer}: the plan wants to {verb} the object itself");
+                return Err(Failure::terminal(message));
+            }
+        };
         match desired["metadata"]["finalizers"].as_array_mut() {
             Some(finalizers) => finalizers.push(finalizer.into()),
             None => desired["metadata"]["finalizers"] = json!([finalizer]),

@@ -15,9 +15,10 @@ pub(crate) use self::members::Members;
 use self::reconcile::{Mind, Next};
 use crate::{
     actor::Actor,
-    cache::{Cache, Event, Listening, Selection},
+    cache::{Cache, Event, IndexFunction, Listening, Selection},
     clock::{SystemTime, TimeOfDay, TokioTimer},
     clusters::Clusters,
+    dependency::Dependency,
     gate::{self, Passed},
     metrics::{Gated, Metrics, OfController, OfName, QueueMetrics},
     object::{Key, Target},
@@ -81,6 +82,16 @@ pub struct Settings {
     pub queue: moorline_queue::Config,
 }
 
+impl Settings {
+    /// The defaults, with fields owned under this name.
+    pub fn of_owner(field_owner: &str) -> Self {
+        Self {
+            field_owner: field_owner.to_owned(),
+            ..Self::default()
+        }
+    }
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Self {
@@ -130,6 +141,14 @@ impl<A: Actor> Controller<A> {
                 }
             }
         }
+        for dependency in &watches.dependencies {
+            let referred = dependency.clone();
+            let values: IndexFunction =
+                Arc::new(move |dependant| referred.keys(dependant).iter().map(ToString::to_string).collect());
+            for collection in sources.collections(&watches.primary) {
+                collection.declare_index(&index_of(actor.name(), dependency), Arc::clone(&values));
+            }
+        }
         for kind in watches.kinds.keys() {
             for collection in sources.collections(kind) {
                 let route = Route {
@@ -137,6 +156,7 @@ impl<A: Actor> Controller<A> {
                     sources: Arc::clone(&sources),
                     queue: queue.clone(),
                     kind: kind.clone(),
+                    actor: Arc::from(actor.name()),
                 };
                 listening.push(collection.listen(move |event| route.take(event)));
             }
@@ -257,6 +277,7 @@ struct Route {
     sources: Arc<Sources>,
     queue: KeyQueue,
     kind: crate::kind::Kind,
+    actor: Arc<str>,
 }
 
 impl Route {
@@ -302,30 +323,27 @@ impl Route {
         }
     }
 
-    /// Everybody who refers to this object. Found by looking at each, which is done rarely and costs little; a
-    /// dependency that changes often deserves a mapper over an index instead.
+    /// Everybody who refers to this object, by the index of each dependency.
     fn wake_dependants(&self, event: &Event<'_>, ask: Ask) {
-        let concerned: Vec<_> = self
+        let key = event.key().to_string();
+        for dependency in self
             .watches
             .dependencies
             .iter()
             .filter(|dependency| dependency.kind == self.kind)
-            .collect();
-        if concerned.is_empty() || (event.initial && event.old.is_none()) {
-            return;
-        }
-        let key = event.key();
-        for collection in self.sources.collections(&self.watches.primary) {
-            for dependant in collection.list() {
-                if concerned
-                    .iter()
-                    .any(|dependency| dependency.keys(&dependant).contains(&key))
-                {
-                    self.queue.add_with(Key::of(&dependant), ask);
-                }
+        {
+            let index = index_of(&self.actor, dependency);
+            let dependants = self.sources.indexed(&self.watches.primary, &index, &key);
+            for dependant in dependants.unwrap_or_default() {
+                self.queue.add_with(Key::of(&dependant), ask);
             }
         }
     }
+}
+
+/// The index of the keys that a dependency refers to. Actors share collections, so it carries the actor's name.
+fn index_of(actor: &str, dependency: &Dependency) -> String {
+    format!("{actor}/{}", dependency.name)
 }
 
 /// The collections that the watches ask for.

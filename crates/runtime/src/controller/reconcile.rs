@@ -27,7 +27,7 @@ use crate::{
     object::{Key, Object, Target},
     snapshot::{Entropy, Given, Reads},
     sources::Sources,
-    watches::{Conditions, Watches},
+    watches::{Conditions, Deleted, Watches},
 };
 
 /// What becomes of a key after its reconcile.
@@ -161,8 +161,8 @@ impl<A: Actor> Mind<A> {
             self.settled.forget(&own);
             return Ok(Next::Done);
         };
-        let finalizing = object.is_deleting();
-        if finalizing && !self.plans.finalizer().is_some_and(|name| object.has_finalizer(name)) {
+        let left_alone = object.is_deleting() && self.watches.deleted == Deleted::LeftAlone;
+        if left_alone && !self.plans.finalizer().is_some_and(|name| object.has_finalizer(name)) {
             return Ok(Next::Done);
         }
         let owned = self

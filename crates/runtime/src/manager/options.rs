@@ -22,8 +22,6 @@ pub struct Options {
     pub log_format: LogFormat,
     /// Which log lines there are, such as `info` or `warn,moorline_runtime=debug`.
     pub log_level: String,
-    /// Whether traces are exported, and where to.
-    pub trace_endpoint: Option<String>,
     /// How the process calls itself to the API server.
     pub user_agent: String,
     /// The namespaces to watch; all without one.
@@ -125,11 +123,6 @@ const FLAGS: &[Flag] = &[
         name: "log-level",
         default: "info",
         help: "Level, or directives such as warn,moorline_runtime=debug",
-    },
-    Flag {
-        name: "trace-endpoint",
-        default: "",
-        help: "Address of an OpenTelemetry collector; empty for no traces",
     },
     Flag {
         name: "user-agent",
@@ -255,7 +248,6 @@ impl Options {
                 other => return Err(other.wrong("is neither text nor json")),
             },
             log_level: value("log-level").text,
-            trace_endpoint: value("trace-endpoint").unless_empty(),
             user_agent: value("user-agent").text,
             namespaces: value("namespaces")
                 .text

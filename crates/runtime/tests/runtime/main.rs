@@ -5,6 +5,7 @@ mod caches;
 mod dependencies;
 mod faults;
 mod managers;
+mod members;
 mod records;
 mod scene;
 mod wire;
