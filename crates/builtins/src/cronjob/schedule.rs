@@ -1,0 +1,258 @@
+//! Cron schedules as `CronJob` reads them: five fields, names, steps, `@daily` and `@every`.
+
+use jiff::civil::{Date, Time as Clock};
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
+
+/// When something is to happen, again and again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Schedule {
+    /// At moments whose parts are all in these sets.
+    Fields(Fields),
+    /// Every so often.
+    Every(SignedDuration),
+}
+
+/// One bit for each value that fits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fields {
+    minutes: u64,
+    hours: u64,
+    days: u64,
+    months: u64,
+    weekdays: u64,
+    /// A day fits if it fits as a day of the month or of the week, unless one of the two says nothing.
+    any_day: bool,
+    any_weekday: bool,
+}
+
+const MONTHS: [&str; 12] = [
+    "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
+];
+const WEEKDAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
+/// A schedule that has not come up in so many years never does.
+const YEARS: i16 = 5;
+
+impl Schedule {
+    /// Reads a schedule, or says what is wrong with it.
+    pub(crate) fn read(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        if let Some(every) = text.strip_prefix("@every ") {
+            let every = duration(every.trim()).ok_or_else(|| format!("cannot read the duration {every:?}"))?;
+            return Ok(Self::Every(every.max(SignedDuration::from_secs(1))));
+        }
+        let text = match text {
+            "@yearly" | "@annually" => "0 0 1 1 *",
+            "@monthly" => "0 0 1 * *",
+            "@weekly" => "0 0 * * 0",
+            "@daily" | "@midnight" => "0 0 * * *",
+            "@hourly" => "0 * * * *",
+            other => other,
+        };
+        let fields: Vec<&str> = text.split_whitespace().collect();
+        let [minutes, hours, days, months, weekdays] = fields.as_slice() else {
+            return Err(format!("expected five fields, found {}: {text:?}", fields.len()));
+        };
+        let open = |field: &str| field.starts_with('*') || field.starts_with('?');
+        Ok(Self::Fields(Fields {
+            minutes: set(minutes, 0, 59, &[])?,
+            hours: set(hours, 0, 23, &[])?,
+            days: set(days, 1, 31, &[])?,
+            months: set(months, 1, 12, &MONTHS)?,
+            weekdays: set(weekdays, 0, 6, &WEEKDAYS)?,
+            any_day: open(days),
+            any_weekday: open(weekdays),
+        }))
+    }
+
+    /// The first moment after this one; none if there is none in years.
+    pub(crate) fn next(&self, after: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
+        match self {
+            Self::Every(every) => after.checked_add(*every).ok(),
+            Self::Fields(fields) => fields.next(after, zone),
+        }
+    }
+}
+
+impl Fields {
+    /// Walks by months, days, hours and minutes of the zone's clocks, in the order of real time: an hour that the clocks
+    /// leave out is never met, and one that they repeat is met twice.
+    fn next(&self, after: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
+        let minute = SignedDuration::from_mins(1);
+        let mut at = floor_to_minute(after)?.checked_add(minute).ok()?;
+        let last_year = zone.to_datetime(after).year() + YEARS;
+        loop {
+            let wall = zone.to_datetime(at);
+            if wall.year() > last_year {
+                return None;
+            }
+            if !has(self.months, wall.month()) {
+                let next = wall.date().first_of_month().saturating_add(jiff::Span::new().months(1));
+                at = midnight(next, zone)?.max(at.checked_add(minute).ok()?);
+            } else if !self.fits_day(wall.date()) {
+                let next = wall.date().tomorrow().ok()?;
+                at = midnight(next, zone)?.max(at.checked_add(minute).ok()?);
+            } else if !has(self.hours, wall.hour()) {
+                at = at
+                    .checked_add(SignedDuration::from_mins(60 - i64::from(wall.minute())))
+                    .ok()?;
+            } else if !has(self.minutes, wall.minute()) {
+                at = at.checked_add(minute).ok()?;
+            } else {
+                return Some(at);
+            }
+        }
+    }
+
+    fn fits_day(&self, date: Date) -> bool {
+        let day = has(self.days, date.day());
+        let weekday = has(self.weekdays, date.weekday().to_sunday_zero_offset());
+        if self.any_day || self.any_weekday {
+            day && weekday
+        } else {
+            day || weekday
+        }
+    }
+}
+
+fn floor_to_minute(at: Timestamp) -> Option<Timestamp> {
+    Timestamp::from_second(at.as_second() - at.as_second().rem_euclid(60)).ok()
+}
+
+fn midnight(date: Date, zone: &TimeZone) -> Option<Timestamp> {
+    zone.to_ambiguous_zoned(date.to_datetime(Clock::midnight()))
+        .compatible()
+        .ok()
+        .map(|zoned| zoned.timestamp())
+}
+
+fn has(set: u64, value: i8) -> bool {
+    u32::try_from(value).is_ok_and(|value| set & (1 << value) != 0)
+}
+
+/// The set of a field: `*`, `a`, `a-b`, each with `/step`, separated by commas.
+fn set(field: &str, least: u32, most: u32, names: &[&str]) -> Result<u64, String> {
+    let mut bits = 0;
+    for part in field.split(',') {
+        let (range, step) = match part.split_once('/') {
+            Some((range, step)) => (range, Some(number(step)?)),
+            None => (part, None),
+        };
+        let (first, last) = if range == "*" || range == "?" {
+            (least, most)
+        } else if let Some((first, last)) = range.split_once('-') {
+            (value(first, least, names)?, value(last, least, names)?)
+        } else {
+            let only = value(range, least, names)?;
+            // `5/15` means from 5 on.
+            (only, if step.is_some() { most } else { only })
+        };
+        let step = step.unwrap_or(1);
+        if first < least || last > most || first > last || step == 0 {
+            return Err(format!("{part:?} is not within {least} to {most}"));
+        }
+        bits |= (first..=last)
+            .step_by(step as usize)
+            .fold(0, |bits, value| bits | 1 << value);
+    }
+    Ok(bits)
+}
+
+fn value(text: &str, least: u32, names: &[&str]) -> Result<u32, String> {
+    let lower = text.to_ascii_lowercase();
+    match names.iter().position(|name| *name == lower) {
+        Some(place) => Ok(least + u32::try_from(place).expect("there are at most twelve names")),
+        None => number(text),
+    }
+}
+
+fn number(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| format!("{text:?} is not a number"))
+}
+
+/// A duration as Go writes them: `1h30m`, `90s`.
+fn duration(text: &str) -> Option<SignedDuration> {
+    let mut total = SignedDuration::ZERO;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let digits = rest.find(|character: char| !character.is_ascii_digit())?;
+        let count: i64 = rest[..digits].parse().ok()?;
+        let unit = rest[digits..]
+            .find(|character: char| character.is_ascii_digit())
+            .map_or(rest.len(), |end| digits + end);
+        total += match &rest[digits..unit] {
+            "h" => SignedDuration::from_hours(count),
+            "m" => SignedDuration::from_mins(count),
+            "s" => SignedDuration::from_secs(count),
+            "ms" => SignedDuration::from_millis(count),
+            _ => return None,
+        };
+        rest = &rest[unit..];
+    }
+    (total > SignedDuration::ZERO).then_some(total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn next(schedule: &str, after: &str, zone: &str) -> String {
+        let zone = if zone == "UTC" {
+            TimeZone::UTC
+        } else {
+            TimeZone::get(zone).unwrap()
+        };
+        let next = Schedule::read(schedule).unwrap().next(after.parse().unwrap(), &zone);
+        next.map_or_else(|| "never".to_owned(), |next| next.to_string())
+    }
+
+    #[test]
+    fn fields_are_met_one_after_another() {
+        for (schedule, after, expected) in [
+            ("*/15 * * * *", "2026-01-01T00:00:01Z", "2026-01-01T00:15:00Z"),
+            ("0 3 * * *", "2026-01-01T03:00:00Z", "2026-01-02T03:00:00Z"),
+            ("30 6 1 jan *", "2026-01-02T00:00:00Z", "2027-01-01T06:30:00Z"),
+            ("0 0 * * mon-fri", "2026-01-02T12:00:00Z", "2026-01-05T00:00:00Z"),
+            ("0 0 13 * fri", "2026-01-03T00:00:00Z", "2026-01-09T00:00:00Z"),
+            ("0 0 29 2 *", "2026-01-01T00:00:00Z", "2028-02-29T00:00:00Z"),
+            ("0 0 30 2 *", "2026-01-01T00:00:00Z", "never"),
+            ("@hourly", "2026-01-01T00:10:00Z", "2026-01-01T01:00:00Z"),
+            ("@every 90s", "2026-01-01T00:10:00Z", "2026-01-01T00:11:30Z"),
+            ("5/20 * * * *", "2026-01-01T00:26:00Z", "2026-01-01T00:45:00Z"),
+        ] {
+            assert_eq!(next(schedule, after, "UTC"), expected, "{schedule} after {after}");
+        }
+    }
+
+    #[test]
+    fn an_hour_that_the_clocks_leave_out_is_not_met() {
+        assert_eq!(
+            next("30 2 * * *", "2026-03-28T12:00:00Z", "Europe/Berlin"),
+            "2026-03-30T00:30:00Z"
+        );
+    }
+
+    #[test]
+    fn clocks_of_another_zone_count() {
+        assert_eq!(
+            next("0 9 * * *", "2026-07-01T00:00:00Z", "America/New_York"),
+            "2026-07-01T13:00:00Z"
+        );
+    }
+
+    #[test]
+    fn what_is_no_schedule_says_why() {
+        for bad in [
+            "",
+            "* * * *",
+            "60 * * * *",
+            "* * * * mon-",
+            "*/0 * * * *",
+            "@every",
+            "@every 5x",
+            "@fortnightly",
+        ] {
+            assert!(Schedule::read(bad).is_err(), "{bad:?}");
+        }
+    }
+}

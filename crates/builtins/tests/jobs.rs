@@ -1,0 +1,185 @@
+//! Pods that run to their end: jobs and cron jobs.
+
+mod world;
+
+use k8s_openapi::api::batch::v1::{CronJob, Job};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
+use kube::api::DeleteParams;
+use serde_json::{Value, json};
+use world::{Pods, World, eventually};
+
+fn job(spec: Value) -> Value {
+    let mut job = json!({ "metadata": { "name": "work" }, "spec": { "template": { "spec": {
+        "restartPolicy": "Never", "containers": [{ "name": "main", "image": "a:1" }] } } } });
+    for (key, value) in spec.as_object().into_iter().flatten() {
+        job["spec"][key] = value.clone();
+    }
+    job
+}
+
+async fn condition(world: &World, type_: &str) -> String {
+    eventually(&format!("the job says {type_}"), || async {
+        let job: Job = world.get("work").await?;
+        let conditions = job.status?.conditions?;
+        let found = conditions
+            .into_iter()
+            .find(|condition| condition.type_ == type_ && condition.status == "True")?;
+        found.reason
+    })
+    .await
+}
+
+async fn pods(world: &World, count: usize) -> Vec<String> {
+    eventually(&format!("{count} pods that have not ended"), || async {
+        let pods = world.list::<Pod>().await.into_iter();
+        let running = pods.filter(|pod| {
+            let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+            pod.metadata.deletion_timestamp.is_none() && !matches!(phase, Some("Succeeded" | "Failed"))
+        });
+        Some(running.map(|pod| pod.name_any()).collect::<Vec<_>>()).filter(|names| names.len() == count)
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_job_is_complete_when_so_many_pods_have_succeeded() {
+    let world = World::new(Pods::Wait).await;
+    world
+        .create::<Job>(job(json!({ "completions": 3, "parallelism": 2 })))
+        .await;
+    for pod in pods(&world, 2).await {
+        world.finish(&pod, 0).await;
+    }
+    let last = pods(&world, 1).await;
+    world.finish(&last[0], 0).await;
+    assert_eq!(condition(&world, "Complete").await, "CompletionsReached");
+    let job: Job = world.get("work").await.unwrap();
+    let status = job.status.unwrap();
+    assert_eq!((status.succeeded, status.failed, status.active), (Some(3), None, None));
+    assert!(status.completion_time.is_some() && status.start_time.is_some());
+    eventually("no pod is held any more", || async {
+        world
+            .list::<Pod>()
+            .await
+            .iter()
+            .all(|pod| pod.finalizers().is_empty())
+            .then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_job_fails_when_its_pods_failed_more_often_than_allowed() {
+    let world = World::new(Pods::Wait).await;
+    world.create::<Job>(job(json!({ "backoffLimit": 0 }))).await;
+    let names = pods(&world, 1).await;
+    world.finish(&names[0], 1).await;
+    assert_eq!(condition(&world, "Failed").await, "BackoffLimitExceeded");
+    let job: Job = world.get("work").await.unwrap();
+    assert_eq!(job.status.unwrap().failed, Some(1));
+}
+
+#[tokio::test]
+async fn pods_of_an_indexed_job_know_their_index_and_are_counted_by_it() {
+    let world = World::new(Pods::Wait).await;
+    world
+        .create::<Job>(job(
+            json!({ "completions": 3, "parallelism": 3, "completionMode": "Indexed" }),
+        ))
+        .await;
+    for name in pods(&world, 3).await {
+        let pod: Pod = world.get(&name).await.unwrap();
+        let index = pod.annotations()["batch.kubernetes.io/job-completion-index"].clone();
+        assert!(name.starts_with(&format!("work-{index}-")));
+        assert_eq!(
+            pod.spec.as_ref().unwrap().hostname.as_deref(),
+            Some(format!("work-{index}").as_str())
+        );
+        world.finish(&name, 0).await;
+    }
+    condition(&world, "Complete").await;
+    let job: Job = world.get("work").await.unwrap();
+    assert_eq!(job.status.unwrap().completed_indexes.as_deref(), Some("0-2"));
+}
+
+#[tokio::test]
+async fn an_exit_code_that_a_policy_names_fails_the_job_at_once() {
+    let world = World::new(Pods::Wait).await;
+    world
+        .create::<Job>(job(json!({ "backoffLimit": 6, "podFailurePolicy": { "rules": [
+        { "action": "FailJob", "onExitCodes": { "operator": "In", "values": [42] } }] } })))
+        .await;
+    let names = pods(&world, 1).await;
+    world.finish(&names[0], 42).await;
+    assert_eq!(condition(&world, "Failed").await, "PodFailurePolicy");
+}
+
+#[tokio::test]
+async fn a_suspended_job_has_no_pods_until_it_is_resumed() {
+    let world = World::new(Pods::Wait).await;
+    world
+        .create::<Job>(job(json!({ "parallelism": 2, "completions": 2 })))
+        .await;
+    pods(&world, 2).await;
+    world.patch::<Job>("work", json!({ "spec": { "suspend": true } })).await;
+    pods(&world, 0).await;
+    assert_eq!(condition(&world, "Suspended").await, "JobSuspended");
+    world
+        .patch::<Job>("work", json!({ "spec": { "suspend": false } }))
+        .await;
+    pods(&world, 2).await;
+}
+
+#[tokio::test]
+async fn a_finished_job_goes_when_its_time_is_up() {
+    let world = World::new(Pods::Wait).await;
+    world.create::<Job>(job(json!({ "ttlSecondsAfterFinished": 0 }))).await;
+    let names = pods(&world, 1).await;
+    world.finish(&names[0], 0).await;
+    eventually("the job and its pod are gone", || async {
+        (world.get::<Job>("work").await.is_none() && world.list::<Pod>().await.is_empty()).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn pods_of_a_job_that_is_deleted_are_not_held_by_it() {
+    let world = World::new(Pods::Wait).await;
+    world.create::<Job>(job(json!({}))).await;
+    pods(&world, 1).await;
+    world
+        .api::<Job>()
+        .delete("work", &DeleteParams::background())
+        .await
+        .unwrap();
+    eventually("no pod is left", || async {
+        world.list::<Pod>().await.is_empty().then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_cron_job_starts_a_job_at_its_time_and_names_it_by_that() {
+    let world = World::new(Pods::Wait).await;
+    let mut cron = json!({ "metadata": { "name": "tick" }, "spec": { "schedule": "@every 1s",
+        "jobTemplate": { "spec": job(json!({}))["spec"].clone() } } });
+    cron["spec"]["concurrencyPolicy"] = "Forbid".into();
+    world.create::<CronJob>(cron).await;
+    let job = eventually("a job", || async { world.list::<Job>().await.into_iter().next() }).await;
+    assert!(job.name_any().starts_with("tick-"));
+    assert_eq!(job.owner_references()[0].kind, "CronJob");
+    let cron = eventually("the cron job says that it is active", || async {
+        let cron: CronJob = world.get("tick").await?;
+        cron.status
+            .as_ref()?
+            .active
+            .as_ref()
+            .map(Vec::len)
+            .filter(|active| *active == 1)
+            .map(|_| cron.clone())
+    })
+    .await;
+    assert!(cron.status.unwrap().last_schedule_time.is_some());
+    assert_eq!(world.list::<Job>().await.len(), 1, "another one waits for the first");
+}
