@@ -4,10 +4,12 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use anyhow::{Context as _, Result};
 use clap::Args;
+use kube::Client;
 use moorline_apiserver::{
     serve::Stopped,
     server::{ApiServer, Config},
 };
+use moorline_runtime::{Ground, Settings};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// How long answers under way may take to finish once the server was told to stop.
@@ -64,9 +66,18 @@ async fn serve(arguments: Arguments) -> Result<()> {
         server.write_kubeconfig(path).context("cannot write the kubeconfig")?;
     }
     tracing::info!(address = %server.address(), "serving");
+    // Deployments, jobs and the like are looked after from now on; nobody has to wait for that to talk to the server.
+    let client = Client::new(server.service(), "default");
+    let controllers =
+        tokio::spawn(async move { moorline_builtins::start(&Ground::new(client), &Settings::default()).await });
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
+    }
+    if controllers.is_finished()
+        && let Ok(controllers) = controllers.await
+    {
+        controllers.stop(PATIENCE).await;
     }
     if let Stopped::CutOff(connections) = server.stop(PATIENCE).await {
         tracing::warn!(connections, "answers under way were cut off");

@@ -4,7 +4,14 @@
 
 #![forbid(unsafe_code)]
 
+mod access;
 mod apiserver;
+mod control;
+mod down;
+mod image;
+mod instance;
+mod node;
+mod up;
 
 use std::process::ExitCode;
 
@@ -24,17 +31,33 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Bring up a Kubernetes on this machine: the API and nodes that run pods as containers
+    Up(up::Arguments),
+    /// End it and its pods
+    Down(down::Arguments),
+    /// Let nodes of this machine fail, and mend them
+    Node(node::Arguments),
     /// Run the embedded Kubernetes API server alone
     Apiserver(apiserver::Arguments),
+    /// List, fetch, take in, write out, build and remove images
+    Image(image::Arguments),
 }
 
 fn main() -> ExitCode {
+    // Shims of pods are this executable too; they want nothing of what follows.
+    if let Some(ended) = moorline_node::container::shim::run_if_asked() {
+        return ended;
+    }
     let arguments = Arguments::parse();
     let filter = EnvFilter::try_from_env("MOORLINE_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     let output = fmt::layer().with_writer(std::io::stderr);
     tracing_subscriber::registry().with(filter).with(output).init();
     let result = match arguments.command {
+        Command::Up(arguments) => up::run(&arguments),
+        Command::Down(arguments) => down::run(&arguments),
+        Command::Node(arguments) => node::run(arguments),
         Command::Apiserver(arguments) => apiserver::run(arguments),
+        Command::Image(arguments) => image::run(arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

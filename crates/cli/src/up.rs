@@ -1,0 +1,313 @@
+//! `moorline up`: a Kubernetes on this machine.
+
+use std::{
+    fs::File,
+    io::{IsTerminal as _, Write as _},
+    net::SocketAddr,
+    os::unix::process::CommandExt as _,
+    path::PathBuf,
+    process::{Command, Stdio},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, bail};
+use clap::Args;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::{Api, Client, api::ListParams};
+use moorline_apiserver::server::{ApiServer, Config};
+use moorline_node::{Machine, SimulatedConfig};
+use moorline_runtime::{Ground, Settings};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::{
+    access::Pods,
+    control::{self, Request},
+    instance::{Instance, is_root},
+};
+
+/// How long answers under way may take to finish once the server was told to stop.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long an instance in the background may take to start.
+const START: Duration = Duration::from_secs(120);
+
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// Keep everything in this directory [default: /var/lib/moorline for root, ~/.local/share/moorline for others]
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// How many nodes this machine plays
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=200))]
+    nodes: u8,
+    /// Add so many nodes whose pods become ready without running anything
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    simulated: usize,
+    /// How long a pod on a simulated node takes to become ready, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    simulated_delay: u64,
+    /// How many of a thousand pods on simulated nodes fail
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=1000))]
+    simulated_failures: u16,
+    /// Listen here; without it, on a free port of this machine that stays the same from start to start
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+    /// Let pods reach the world outside this machine, under its address
+    #[arg(long)]
+    outside: bool,
+    /// Go to the background once it is up
+    #[arg(long)]
+    detach: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let instance = Instance::at(arguments.data_dir.clone())?;
+    if !is_root() && arguments.nodes > 0 {
+        bail!(
+            "running containers needs root: start it with sudo, or with --nodes 0 --simulated 3 for nodes that only seem to \
+             run pods, or run `moorline apiserver` for the API alone"
+        );
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start")?;
+    if instance.runner()?.is_some() {
+        let status = runtime.block_on(control::ask(&instance.socket(), &Request::Status));
+        let status = status.context("it is running and does not answer; `moorline down` ends it")?;
+        return say(&format!(
+            "already up: {} nodes at {}\n{}",
+            status.nodes.len(),
+            status.server,
+            how_to_reach(&instance)
+        ));
+    }
+    if arguments.detach {
+        runtime.block_on(detach(&instance))
+    } else {
+        runtime.block_on(serve(&instance, arguments))
+    }
+}
+
+fn how_to_reach(instance: &Instance) -> String {
+    format!("export KUBECONFIG={}", instance.kubeconfig().display())
+}
+
+#[expect(clippy::print_stdout, reason = "what a command is asked for goes to standard output")]
+fn say(text: &str) -> Result<()> {
+    println!("{text}");
+    Ok(())
+}
+
+/// Starts the same command in a process of its own, and waits until it answers.
+async fn detach(instance: &Instance) -> Result<()> {
+    drop(instance.hold()?);
+    let log = File::options()
+        .create(true)
+        .append(true)
+        .open(instance.log())
+        .context("cannot open the log")?;
+    let program = std::env::current_exe().context("cannot find this executable")?;
+    let arguments = std::env::args_os().skip(1).filter(|argument| argument != "--detach");
+    let mut child = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().context("cannot open the log twice")?)
+        .stderr(log)
+        // A Ctrl-C at the terminal is not meant for it.
+        .process_group(0)
+        .spawn()
+        .context("cannot start in the background")?;
+    let mut progress = Progress::new("starting");
+    let started = Instant::now();
+    let mut tick = tokio::time::interval(Duration::from_millis(20));
+    loop {
+        tick.tick().await;
+        if let Ok(status) = control::ask(&instance.socket(), &Request::Status).await {
+            progress.clear();
+            return say(&format!(
+                "up: {} nodes at {}, in {:.1} s\n{}",
+                status.nodes.len(),
+                status.server,
+                started.elapsed().as_secs_f64(),
+                how_to_reach(instance)
+            ));
+        }
+        if let Some(ended) = child.try_wait().context("cannot look after the process")? {
+            progress.clear();
+            bail!(
+                "it ended at once with {ended}; {} says why:\n{}",
+                instance.log().display(),
+                last_lines(instance)
+            );
+        }
+        if started.elapsed() > START {
+            progress.clear();
+            bail!(
+                "it does not answer after {} s; see {}",
+                START.as_secs(),
+                instance.log().display()
+            );
+        }
+        progress.show();
+    }
+}
+
+fn last_lines(instance: &Instance) -> String {
+    let log = std::fs::read_to_string(instance.log()).unwrap_or_default();
+    let lines: Vec<&str> = log.lines().rev().take(5).collect();
+    lines.into_iter().rev().collect::<Vec<_>>().join("\n")
+}
+
+async fn serve(instance: &Instance, arguments: &Arguments) -> Result<()> {
+    // Signals are caught from the start, so that one that comes early is not lost.
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for signals")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for signals")?;
+    let _hangup = signal(SignalKind::hangup()).context("cannot listen for signals")?;
+    let Some(held) = instance.hold()? else {
+        bail!("another process has just started this instance")
+    };
+    let simulated = (arguments.simulated > 0).then(|| SimulatedConfig {
+        nodes: arguments.simulated,
+        ready_after: Duration::from_millis(arguments.simulated_delay),
+        failing_per_mille: arguments.simulated_failures,
+        ..SimulatedConfig::default()
+    });
+    let mut config = instance.machine(usize::from(arguments.nodes), simulated);
+    if arguments.outside {
+        config.outside = moorline_network::Outside::Open;
+    }
+    let purged = config.clone();
+    let network = Machine::open_network(&config)
+        .await
+        .context("cannot open the network of pods")?;
+    let ranges = network.ranges();
+    let listen = arguments
+        .listen
+        .unwrap_or_else(|| ([127, 0, 0, 1], instance.last_port()).into());
+    let server = ApiServer::start(Config {
+        directory: Some(instance.directory().join("api")),
+        listen,
+        for_pods: Some(ranges.host_address().into()),
+        services: ranges.services().to_string(),
+        ..Config::ephemeral()
+    })
+    .await
+    .context("the API server did not start")?;
+    instance.remember_port(server.address().port())?;
+    server
+        .write_kubeconfig(&instance.kubeconfig())
+        .context("cannot write the kubeconfig")?;
+    let client = Client::new(server.service(), "default");
+    let controllers = moorline_builtins::start(&Ground::new(client.clone()), &Settings::default()).await;
+    let machine = Machine::start_on(config, network, client.clone())
+        .await
+        .context("the nodes did not start")?;
+    let machine = Arc::new(machine);
+    server.set_pod_access(Arc::new(Pods::new(Arc::clone(&machine))));
+    let address = format!("https://{}", server.address());
+    let answering = control::answer(&instance.socket(), address.clone(), Arc::clone(&machine))?;
+    if std::io::stdout().is_terminal() {
+        say(&format!(
+            "up: {} nodes at {address}\n{}\nCtrl-C ends it and its pods",
+            machine.node_names().len(),
+            how_to_reach(instance)
+        ))?;
+    }
+    let why = tokio::select! {
+        _ = terminate.recv() => Ending::LeavePods,
+        _ = interrupt.recv() => Ending::EndPods,
+        never = tell_status(client) => match never {},
+    };
+    drop(answering);
+    let _ = std::fs::remove_file(instance.socket());
+    controllers.stop(PATIENCE).await;
+    // The API server still has a hand on it, and lets go when it stops.
+    if let Some(machine) = Arc::into_inner(machine) {
+        machine.stop().await;
+    }
+    server.stop(PATIENCE).await;
+    if why == Ending::EndPods {
+        Machine::purge_stopped(&purged).await.context("cannot end the pods")?;
+    }
+    drop(held);
+    Ok(())
+}
+
+/// What becomes of the pods when this process ends.
+#[derive(PartialEq, Eq)]
+enum Ending {
+    /// They go on, and the next start takes them over: an upgrade, a restart.
+    LeavePods,
+    /// Somebody at the terminal has had enough.
+    EndPods,
+}
+
+/// Keeps one line at the bottom of a terminal that says how things are.
+async fn tell_status(client: Client) -> std::convert::Infallible {
+    if !std::io::stderr().is_terminal() {
+        return std::future::pending().await;
+    }
+    let mut line = Progress::new("");
+    loop {
+        let nodes = Api::<Node>::all(client.clone()).list(&ListParams::default()).await;
+        let pods = Api::<Pod>::all(client.clone()).list(&ListParams::default()).await;
+        if let (Ok(nodes), Ok(pods)) = (nodes, pods) {
+            let is_ready = |conditions: Vec<(&str, &str)>| conditions.contains(&("Ready", "True"));
+            let ready_nodes = nodes.items.iter().filter(|node| {
+                let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+                is_ready(
+                    conditions
+                        .map(|condition| (condition.type_.as_str(), condition.status.as_str()))
+                        .collect(),
+                )
+            });
+            let ready_pods = pods.items.iter().filter(|pod| {
+                let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+                is_ready(
+                    conditions
+                        .map(|condition| (condition.type_.as_str(), condition.status.as_str()))
+                        .collect(),
+                )
+            });
+            let (ready_nodes, ready_pods) = (ready_nodes.count(), ready_pods.count());
+            line.what = format!(
+                "nodes {ready_nodes}/{} ready, pods {ready_pods}/{} ready",
+                nodes.items.len(),
+                pods.items.len()
+            );
+            line.show();
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+/// A line that is written over and over, on a terminal only.
+struct Progress {
+    what: String,
+    since: Instant,
+    shown: Option<String>,
+}
+
+impl Progress {
+    fn new(what: &str) -> Self {
+        Self {
+            what: what.to_owned(),
+            since: Instant::now(),
+            shown: None,
+        }
+    }
+
+    fn show(&mut self) {
+        let line = format!("{} ({} s)", self.what, self.since.elapsed().as_secs());
+        if self.shown.as_ref() != Some(&line) && std::io::stderr().is_terminal() {
+            let _ = write!(std::io::stderr(), "\r\x1b[K{line}");
+            self.shown = Some(line);
+        }
+    }
+
+    fn clear(&mut self) {
+        if self.shown.take().is_some() {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+}
