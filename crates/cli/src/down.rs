@@ -7,7 +7,7 @@ use clap::Args;
 use moorline_node::Machine;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::instance::Instance;
+use crate::{instance::Instance, say};
 
 /// How long an instance may take to end before it is killed.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -67,10 +67,4 @@ async fn end(instance: &Instance) -> Result<bool> {
         Err(_) => kill_process(process, Signal::KILL).context("cannot kill the instance, which does not end")?,
     }
     Ok(true)
-}
-
-#[expect(clippy::print_stdout, reason = "what a command is asked for goes to standard output")]
-fn say(text: &str) -> Result<()> {
-    println!("{text}");
-    Ok(())
 }

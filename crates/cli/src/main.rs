@@ -13,8 +13,9 @@ mod instance;
 mod node;
 mod up;
 
-use std::process::ExitCode;
+use std::{io::Write as _, process::ExitCode};
 
+use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _};
 
@@ -74,4 +75,19 @@ fn main() -> ExitCode {
 )]
 fn report(error: &anyhow::Error) {
     eprintln!("error: {error:#}");
+}
+
+/// Writes what a command was asked for. Whoever reads it may leave early, which is no failure.
+fn say(text: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    match out
+        .write_all(text.as_bytes())
+        .and_then(|()| out.write_all(b"\n"))
+        .and_then(|()| out.flush())
+    {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(error).context("cannot write to standard output")
+        }
+        _ => Ok(()),
+    }
 }

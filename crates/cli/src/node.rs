@@ -9,6 +9,7 @@ use serde_json::json;
 use crate::{
     control::{self, NodeMode, Request, Status},
     instance::Instance,
+    say,
 };
 
 #[derive(Args)]
@@ -92,18 +93,17 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
     show(&status, arguments.output)
 }
 
-#[expect(clippy::print_stdout, reason = "what a command is asked for goes to standard output")]
 fn show(status: &Status, output: Output) -> Result<()> {
     let nodes: Vec<_> = status
         .nodes
         .iter()
         .map(|(name, mode)| json!({ "name": name, "mode": mode }))
         .collect();
-    match output {
-        Output::Json => println!("{}", serde_json::to_string_pretty(&nodes)?),
-        Output::Yaml => print!("{}", serde_saphyr::to_string(&nodes)?),
+    let text = match output {
+        Output::Json => serde_json::to_string_pretty(&nodes)?,
+        Output::Yaml => serde_saphyr::to_string(&nodes)?.trim_end().to_owned(),
         Output::Table | Output::Wide => {
-            println!("{:<16} MODE", "NAME");
+            let mut lines = vec![format!("{:<16} MODE", "NAME")];
             for (name, mode) in &status.nodes {
                 let mode = match mode {
                     NodeMode::Running => "running",
@@ -111,9 +111,10 @@ fn show(status: &Status, output: Output) -> Result<()> {
                     NodeMode::Frozen => "frozen",
                     NodeMode::CutOff => "cut off",
                 };
-                println!("{name:<16} {mode}");
+                lines.push(format!("{name:<16} {mode}"));
             }
+            lines.join("\n")
         }
-    }
-    Ok(())
+    };
+    say(&text)
 }

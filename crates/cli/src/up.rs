@@ -24,6 +24,7 @@ use crate::{
     access::Pods,
     control::{self, Request},
     instance::{Instance, is_root},
+    say,
 };
 
 /// How long answers under way may take to finish once the server was told to stop.
@@ -90,12 +91,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 
 fn how_to_reach(instance: &Instance) -> String {
     format!("export KUBECONFIG={}", instance.kubeconfig().display())
-}
-
-#[expect(clippy::print_stdout, reason = "what a command is asked for goes to standard output")]
-fn say(text: &str) -> Result<()> {
-    println!("{text}");
-    Ok(())
 }
 
 /// Starts the same command in a process of its own, and waits until it answers.
