@@ -1,5 +1,7 @@
 //! How a runtime, its shims and their launchers talk: a length, a JSON document, and file descriptors beside them.
 //!
+//! A shim may be older than the runtime that talks to it: what is here is added to, never changed.
+//!
 //! One connection is one request. The end of the connection is the end of what was asked for: an exec whose connection
 //! closes is killed.
 

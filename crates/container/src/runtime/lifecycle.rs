@@ -27,7 +27,7 @@ use super::{
 use crate::{
     ContainerSpec, Missing, PodId, PodSpec,
     cgroup::Hierarchies,
-    error::{Attempt, Error, Result},
+    error::{Attempt, Error, Result, chain},
     host::missing,
     mounts::unmount_below,
     shim,
@@ -74,13 +74,15 @@ pub(super) async fn open(config: Config) -> Result<Runtime> {
     let runtime = Runtime {
         shared: Arc::new(shared),
     };
+    let mut adoptions = Vec::new();
     for (pod, standing) in pods {
-        let pod = Arc::new(pod);
+        let (runtime, pod) = (runtime.clone(), Arc::new(pod));
         runtime.pods().insert(pod.spec.id.clone(), pod.clone());
-        match standing {
-            Standing::Alive => runtime.watch(&pod).await?,
-            Standing::Dead => runtime.lose(&pod).await,
-        }
+        // At once: one that does not answer must not keep the others waiting.
+        adoptions.push(tokio::spawn(async move { runtime.adopt(pod, standing).await }));
+    }
+    for adoption in adoptions {
+        adoption.await.map_err(io::Error::other).attempt(|| "take over a pod")?;
     }
     Ok(runtime)
 }
@@ -121,6 +123,20 @@ fn shim_holds_lock(dir: &PodDir) -> Result<bool> {
 }
 
 impl Runtime {
+    async fn adopt(&self, pod: Arc<Pod>, standing: Standing) {
+        if let Standing::Alive = standing {
+            let Err(error) = self.watch(&pod).await else {
+                return;
+            };
+            tracing::warn!(pod = %pod.spec.id, error = %chain(&error), "the shim of a pod does not answer; ending it");
+            let (dir, patience) = (pod.dir.clone(), self.shared.config.patience);
+            if let Err(error) = blocking(move || end_shim(&dir, patience)).await {
+                tracing::warn!(pod = %pod.spec.id, error = %chain(&error), "the shim of a pod cannot be ended");
+            }
+        }
+        self.lose(&pod).await;
+    }
+
     pub(super) async fn make_pod(&self, spec: PodSpec) -> Result<()> {
         let id = spec.id.clone();
         let dir = PodDir::of(&self.shared.config.dir.join("pods"), &id);

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use moorline_container::{Error, Event, Network, PodId, PodSpec, State};
+use moorline_container::{Error, Event, Network, PodId, PodSpec, Runtime, State};
 
 use crate::support::{Bench, PATIENCE, needs_containers, script_in};
 
@@ -159,22 +159,51 @@ async fn a_shim_that_died_while_nobody_watched_is_found_out() {
     let id = bench.start(&pod, bench.script("c", "sleep 1000")).await;
     drop(bench.runtime.take());
     kill_shim(&bench);
-    // The directory is free once the tasks of the first runtime have ended.
-    let reopened = async {
+    bench.runtime = Some(reopen(&bench, Duration::from_secs(30)).await);
+    assert_eq!(bench.runtime().container(&pod, &id).unwrap().state, State::Lost);
+    bench.purge().await;
+}
+
+#[tokio::test]
+async fn a_shim_that_does_not_answer_is_ended_and_keeps_nobody_waiting() {
+    needs_containers!();
+    let mut bench = Bench::new("hung").await;
+    let pod = bench.pod("p").await;
+    let other = bench.pod("other").await;
+    let id = bench.start(&pod, bench.script("c", "sleep 1000")).await;
+    let kept = bench.start(&other, bench.script("d", "sleep 1000")).await;
+    drop(bench.runtime.take());
+    signal_shim(&bench, rustix::process::Signal::STOP);
+    bench.runtime = Some(reopen(&bench, Duration::from_secs(1)).await);
+    assert_eq!(bench.runtime().container(&pod, &id).unwrap().state, State::Lost);
+    assert!(matches!(
+        bench.runtime().container(&other, &kept).unwrap().state,
+        State::Running { .. }
+    ));
+    bench.purge().await;
+}
+
+/// The directory is free once the tasks of the runtime before have ended.
+async fn reopen(bench: &Bench, patience: Duration) -> Runtime {
+    let opening = async {
         loop {
-            match Bench::open(bench.dir.path(), &bench.instance).await {
+            let mut config = Bench::config(bench.dir.path(), &bench.instance);
+            config.patience = patience;
+            match Runtime::open(config).await {
                 Err(Error::InUse(_)) => tokio::time::sleep(Duration::from_millis(2)).await,
                 other => return other.unwrap(),
             }
         }
     };
-    bench.runtime = Some(tokio::time::timeout(PATIENCE, reopened).await.unwrap());
-    assert_eq!(bench.runtime().container(&pod, &id).unwrap().state, State::Lost);
-    bench.purge().await;
+    tokio::time::timeout(PATIENCE, opening).await.unwrap()
 }
 
 fn kill_shim(bench: &Bench) {
+    signal_shim(bench, rustix::process::Signal::KILL);
+}
+
+fn signal_shim(bench: &Bench, signal: rustix::process::Signal) {
     let lock = fs::read_to_string(bench.dir.path().join("run/pods/p/lock")).unwrap();
     let pid = rustix::process::Pid::from_raw(lock.trim().parse().unwrap()).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    rustix::process::kill_process(pid, signal).unwrap();
 }

@@ -86,7 +86,10 @@ async fn a_terminal_has_a_size_and_passes_interrupts() {
     stdin.write_all(b"stty size\n").await.unwrap();
     read_until(&mut stdout, "20 90").await;
     // The quotes tell what was run from the echo of what was typed.
-    stdin.write_all(b"sh -c \"echo star''ted; sleep 1000\"\n").await.unwrap();
+    stdin
+        .write_all(b"sh -c \"echo star''ted; sleep 1000\"\n")
+        .await
+        .unwrap();
     read_until(&mut stdout, "started").await;
     stdin.write_all(b"\x03").await.unwrap();
     stdin.write_all(b"echo alive $((40+2))\n").await.unwrap();

@@ -83,9 +83,13 @@ impl Bench {
     }
 
     pub(crate) async fn open(dir: &Path, instance: &str) -> moorline_container::Result<Runtime> {
+        Runtime::open(Self::config(dir, instance)).await
+    }
+
+    pub(crate) fn config(dir: &Path, instance: &str) -> Config {
         let mut config = Config::new(dir.join("run"), instance);
         config.program = Some(PathBuf::from(env!("CARGO_BIN_EXE_moorline-shim")));
-        Runtime::open(config).await
+        config
     }
 
     pub(crate) fn runtime(&self) -> &Runtime {
