@@ -26,6 +26,9 @@ pub(crate) fn is_in_place(base: &Object, desired: &Object, field_owner: &str) ->
     if let Some(Value::Object(metadata)) = desired.get_mut("metadata") {
         metadata.remove("name");
         metadata.remove("namespace");
+        if metadata.is_empty() {
+            desired.remove("metadata");
+        }
     }
     map_in_place(&desired, &base, &owned)
 }

@@ -138,7 +138,8 @@ pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
 /// The path of one object.
 pub(crate) fn path_of(target: &Target) -> String {
     let namespace = (!target.namespace.is_empty()).then_some(&*target.namespace);
-    format!("{}/{}", target.kind.path(namespace), target.name)
+    let name = utf8_percent_encode(&target.name, ENCODED);
+    format!("{}/{name}", target.kind.path(namespace))
 }
 
 /// Reads one object from the server itself.

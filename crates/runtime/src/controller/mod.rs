@@ -400,11 +400,14 @@ impl<A: Actor> Worker<A> {
             self.observe_queue();
             let Some((next, writes)) = result else { return };
             let outcome = match next {
-                Next::Done => Outcome::Done,
+                Next::Done | Next::Again => Outcome::Done,
                 Next::After(delay) => Outcome::After(delay),
                 Next::Retry => Outcome::Retry,
             };
             if writes.is_empty() {
+                if next == Next::Again {
+                    self.queue.add(key);
+                }
                 work.finish(outcome).expect("nobody else says what became of it");
                 continue;
             }
@@ -424,6 +427,8 @@ impl<A: Actor> Worker<A> {
                 if let Passed::Late(targets) = passed {
                     tracing::warn!(controller = %mind.name, %key, ?targets, "the cache is late");
                     mind.take_live(key.clone(), targets);
+                    queue.add(key);
+                } else if next == Next::Again {
                     queue.add(key);
                 }
                 work.finish(outcome).expect("nobody else says what became of it");

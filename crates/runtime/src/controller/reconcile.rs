@@ -9,7 +9,7 @@ use std::{
 };
 
 use futures_util::FutureExt as _;
-use moorline_plan::{Cancellation, Class, Failure, Outcomes, execute};
+use moorline_plan::{Cancellation, Class, Failure, Outcome, Outcomes, execute};
 use serde_json::Value;
 use tracing::Instrument as _;
 
@@ -34,6 +34,8 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Next {
     Done,
+    /// Something was changed: look once more when the cache has seen it, whether or not that wakes anybody.
+    Again,
     After(Duration),
     Retry,
 }
@@ -103,7 +105,7 @@ impl<A: Actor> Mind<A> {
                 let result = match next {
                     Next::Done => "success",
                     Next::After(_) => "requeue_after",
-                    Next::Retry => "requeue",
+                    Next::Again | Next::Retry => "requeue",
                 };
                 (next, result)
             }
@@ -230,6 +232,9 @@ impl<A: Actor> Mind<A> {
                 message: message.clone(),
             })
             .collect();
+        let changed = outcomes.iter().any(|(key, outcome)| {
+            key != built.plan.root_key() && matches!(outcome, Outcome::Done(Effect::Written { .. } | Effect::Deleted))
+        });
         failures.extend(outcomes.failures().map(|(_, failure)| failure.clone()));
         let worst = failures
             .iter()
@@ -248,6 +253,9 @@ impl<A: Actor> Mind<A> {
         }
         if conflicted {
             return Ok(Next::Retry);
+        }
+        if changed {
+            return Ok(Next::Again);
         }
         Ok(built.look_again.map_or(Next::Done, |look| Next::After(look.after)))
     }

@@ -70,7 +70,7 @@ pub enum ManagerError {
 }
 
 /// A controller that is not warm yet, whatever its actor.
-trait Prepare: Send {
+trait Prepare: Send + Sync {
     fn warm_up(self: Box<Self>, ground: &Ground, settings: Settings) -> Box<dyn Standby>;
 }
 

@@ -118,7 +118,11 @@ async fn metadata_alone_brings_no_contents() {
     let secrets = cache.collection(&Selection::all(Kind::of::<Secret>()).metadata());
     secrets.synced().await;
     let object = secrets.get("default", "s").unwrap();
-    assert!(!String::from_utf8_lossy(object.json()).contains("data"), "{:?}", object);
+    assert!(
+        !String::from_utf8_lossy(object.json()).contains("\"data\""),
+        "{:?}",
+        object
+    );
     let patch = Patch::Merge(json!({ "metadata": { "labels": { "new": "label" } } }));
     api.patch("s", &PatchParams::default(), &patch).await.unwrap();
     eventually("its metadata is followed", || async {
