@@ -240,6 +240,7 @@ async fn send(
 #[cfg(test)]
 mod tests {
     use futures_util::stream;
+    use tokio_tungstenite::{WebSocketStream, tungstenite::protocol::Role};
 
     use super::*;
 
@@ -291,13 +292,38 @@ mod tests {
         assert_eq!(parse(&Query::parse(""), "p").unwrap(), LogOptions::default());
     }
 
+    fn log(left: Option<u64>) -> Log {
+        let pieces = stream::iter(["ab", "cd", "ef"].map(|piece| Ok(Bytes::from_static(piece.as_bytes()))));
+        Log {
+            pieces: pieces.boxed(),
+            left,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_log_goes_over_websocket_as_bytes_or_as_text() {
+        for (as_text, expected) in [(false, ["", "ab", "cd", "ef"]), (true, ["", "YWI=", "Y2Q=", "ZWY="])] {
+            let (ours, theirs) = tokio::io::duplex(1024);
+            tokio::spawn(async move {
+                let (sink, stream) = websocket::over(theirs).await.split();
+                let left = stream.for_each(|_| std::future::ready(()));
+                send(sink, log(None), as_text, Stop::never(), left).await;
+            });
+            let mut client = WebSocketStream::from_raw_socket(ours, Role::Client, None).await;
+            for piece in expected {
+                let message = client.next().await.unwrap().unwrap();
+                assert_eq!(
+                    (message.is_text(), &message.into_data()[..]),
+                    (as_text, piece.as_bytes())
+                );
+            }
+            assert!(client.next().await.unwrap().unwrap().is_close());
+        }
+    }
+
     #[tokio::test]
     async fn a_log_is_cut_at_its_limit() {
-        let pieces = stream::iter(["ab", "cd", "ef"].map(|piece| Ok(Bytes::from_static(piece.as_bytes()))));
-        let mut log = Log {
-            pieces: pieces.boxed(),
-            left: Some(3),
-        };
+        let mut log = log(Some(3));
         let mut text = Vec::new();
         while let Some(piece) = std::future::poll_fn(|context| log.poll_next(context)).await {
             text.extend_from_slice(&piece);

@@ -157,3 +157,71 @@ impl Pulse {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io,
+        pin::Pin,
+        sync::atomic::{AtomicUsize, Ordering},
+        task::{Context, Poll},
+    };
+
+    use tokio::io::ReadBuf;
+
+    use super::*;
+
+    /// Has always more to say, and counts how much was taken.
+    struct Endless(Arc<AtomicUsize>);
+
+    impl AsyncRead for Endless {
+        fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            let length = buffer.remaining();
+            buffer.put_slice(&vec![b'x'; length]);
+            self.0.fetch_add(length, Ordering::Relaxed);
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_client_that_does_not_read_holds_up_what_it_reads_from() {
+        let (queue, mut outgoing) = mpsc::channel(QUEUE);
+        let taken = Arc::new(AtomicUsize::new(0));
+        let (output, endless) = (Output::new(1, &queue), Endless(Arc::clone(&taken)));
+        let sending = tokio::spawn(async move { output.send_all(endless, std::future::pending).await });
+        while queue.capacity() > 0 {
+            tokio::task::yield_now().await;
+        }
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        let before = taken.load(Ordering::Relaxed);
+        assert!(before <= (QUEUE + 2) * 2 * PIECE, "{before}");
+        // Whoever reads again gets more.
+        for _ in 0..=QUEUE {
+            assert!(matches!(outgoing.recv().await, Some(Outgoing::Data(1, _))));
+        }
+        drop(outgoing);
+        assert!(sending.await.unwrap().is_err());
+        assert!(taken.load(Ordering::Relaxed) > before);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pulse_stops_hours_after_its_last_beat() {
+        let pulse = Pulse::new();
+        let begun = Instant::now();
+        let beating = {
+            let pulse = pulse.clone();
+            async move {
+                sleep_until(begun + IDLE / 2).await;
+                pulse.beat();
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            () = beating => {}
+            () = pulse.stopped() => {}
+        }
+        assert_eq!(begun.elapsed(), IDLE / 2 + IDLE);
+    }
+}

@@ -190,7 +190,71 @@ async fn write(
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{DuplexStream, duplex};
+
     use super::*;
+    use crate::streams::multiplex::Output;
+
+    async fn client(io: DuplexStream) -> WebSocketStream<DuplexStream> {
+        WebSocketStream::from_raw_socket(io, Role::Client, None).await
+    }
+
+    /// A server that sends back on channel 1 what comes on channel 0, and says so on channel 3 when that has ended.
+    async fn echo(codec: Codec, can_close: bool) -> WebSocketStream<DuplexStream> {
+        let (ours, theirs) = duplex(1 << 16);
+        tokio::spawn(async move {
+            let (queue, outgoing) = mpsc::channel(4);
+            let (sender, mut input) = mpsc::channel::<Bytes>(4);
+            let channels = Channels {
+                inputs: vec![Some(sender), None],
+                codec,
+                can_close,
+            };
+            let (echo, ended) = (Output::new(1, &queue), Output::new(3, &queue));
+            drop(queue);
+            let work = async move {
+                while let Some(bytes) = input.recv().await {
+                    echo.send(bytes).await.unwrap();
+                }
+                ended.send("ended".into()).await.unwrap();
+            };
+            carry(theirs, channels, outgoing, Stop::never(), work).await;
+        });
+        client(ours).await
+    }
+
+    #[tokio::test]
+    async fn a_channel_can_be_ended_by_itself() {
+        let mut client = echo(Codec::Binary, true).await;
+        client.send(Message::binary(&b"\0hello"[..])).await.unwrap();
+        assert_eq!(
+            client.next().await.unwrap().unwrap(),
+            Message::binary(&b"\x01hello"[..])
+        );
+        client.send(Message::binary(&[255, 0][..])).await.unwrap();
+        assert_eq!(
+            client.next().await.unwrap().unwrap(),
+            Message::binary(&b"\x03ended"[..])
+        );
+        assert!(client.next().await.unwrap().unwrap().is_close());
+    }
+
+    #[tokio::test]
+    async fn bytes_travel_as_text_for_those_who_can_send_nothing_else() {
+        let mut client = echo(Codec::Base64, false).await;
+        client.send(Message::text("0aGVsbG8=")).await.unwrap();
+        assert_eq!(client.next().await.unwrap().unwrap(), Message::text("1aGVsbG8="));
+    }
+
+    #[tokio::test]
+    async fn what_is_meant_for_nobody_is_dropped() {
+        let mut client = echo(Codec::Binary, true).await;
+        for message in [&b""[..], b"\x01x", b"\x09x", b"\0"] {
+            client.send(Message::binary(message)).await.unwrap();
+        }
+        client.send(Message::binary(&b"\0y"[..])).await.unwrap();
+        assert_eq!(client.next().await.unwrap().unwrap(), Message::binary(&b"\x01y"[..]));
+    }
 
     #[test]
     fn a_challenge_is_answered_as_the_standard_has_it() {

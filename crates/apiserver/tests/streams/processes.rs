@@ -75,6 +75,16 @@ async fn much_output_comes_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_child_that_holds_on_to_the_output_does_not_hold_up_the_end() {
+    let cluster = with_pod().await;
+    let child = cluster
+        .ok(&["exec", "web", "--", "sh", "-c", "sleep 600 & echo $!"])
+        .await;
+    let killed = std::process::Command::new("kill").arg(child.trim()).status().unwrap();
+    assert!(killed.success(), "it went on by itself");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_command_that_cannot_start_says_why() {
     let cluster = with_pod().await;
     let stderr = cluster.fails(&["exec", "web", "--", "/no/such/command"]).await;
@@ -152,7 +162,7 @@ async fn sessions_end_when_the_server_stops() {
     let cluster = with_pod().await;
     let mut session = Running::of(
         cluster
-            .kubectl(&["exec", "web", "--", "sh", "-c", "echo on; sleep 1000"])
+            .kubectl(&["exec", "web", "--", "sh", "-c", "echo on; exec sleep 1000"])
             .spawn()
             .unwrap(),
     );

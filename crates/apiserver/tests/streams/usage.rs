@@ -33,6 +33,12 @@ async fn what_pods_and_nodes_use_is_shown() {
         window: Duration::from_secs(15),
         usage: usage(1500, 2048),
     }];
+    for document in ["/openapi/v3/apis/metrics.k8s.io/v1beta1", "/openapi/v2"] {
+        assert!(
+            cluster.ok(&["get", "--raw", document]).await.contains("metrics.k8s.io"),
+            "{document}"
+        );
+    }
     let pods = cluster.ok(&["top", "pod", "--no-headers"]).await;
     assert_eq!(pods.split_whitespace().collect::<Vec<_>>(), ["web", "255m", "72Mi"]);
     let containers = cluster.ok(&["top", "pod", "web", "--containers", "--no-headers"]).await;

@@ -128,9 +128,9 @@ fn parse(block: &[u8]) -> Option<Headers> {
 }
 
 /// A block without headers, as the first and as a later one of a connection. A stored block needs no compressor, and no
-/// memory of what was sent before.
+/// memory of what was sent before; the empty one behind it makes the other side look at what it has.
 pub(super) fn empty_block(first: bool) -> &'static [u8] {
-    const STREAM: &[u8] = &[0x78, 0x01, 0x00, 0x04, 0x00, 0xfb, 0xff, 0, 0, 0, 0];
+    const STREAM: &[u8] = &[0x78, 0x01, 0, 4, 0, 0xfb, 0xff, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
     if first { STREAM } else { &STREAM[2..] }
 }
 
