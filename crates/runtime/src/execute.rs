@@ -214,7 +214,10 @@ impl Hands<'_> {
     async fn patch(&self, desired: &Object, base: &Object) -> Result<Effect, Failure> {
         let target = desired.target();
         let difference = difference(&base.value(), &desired.value()).unwrap_or_else(|| json!({}));
-        let object = self.merge(&target, "", difference, base.uid(), base.version()).await?;
+        let Some(object) = self.merge(&target, "", difference, base.uid(), base.version()).await? else {
+            self.conflicted.store(true, Ordering::Relaxed);
+            return Err(Failure::waiting(format!("{target} is gone, looking again")));
+        };
         self.note_own(base, object.version());
         Ok(written(&object))
     }
@@ -232,15 +235,17 @@ impl Hands<'_> {
         if self.settled.holds(&step, wanted.as_bytes(), version) {
             return Ok(Effect::None);
         }
-        let object = self
-            .merge(&target, "/status", json!({ "status": difference }), base.uid(), version)
-            .await?;
+        let patch = json!({ "status": difference });
+        let Some(object) = self.merge(&target, "/status", patch, base.uid(), version).await? else {
+            // Nobody is left to be told; it went with its last finalizer, or behind our back.
+            return Ok(Effect::None);
+        };
         self.settled.remember(step, wanted.as_bytes(), object.version());
         self.note_own(base, object.version());
         Ok(written(&object))
     }
 
-    /// A merge patch that only takes effect on the very object and version that was seen.
+    /// A merge patch that only takes effect on the very object and version that was seen; `None` when it is gone.
     async fn merge(
         &self,
         target: &Target,
@@ -248,7 +253,7 @@ impl Hands<'_> {
         mut patch: Value,
         uid: &str,
         version: u64,
-    ) -> Result<Object, Failure> {
+    ) -> Result<Option<Object>, Failure> {
         patch["metadata"]["uid"] = uid.into();
         patch["metadata"]["resourceVersion"] = version.to_string().into();
         let place = format!(
@@ -257,9 +262,11 @@ impl Hands<'_> {
             query(&[("fieldManager", self.field_owner)])
         );
         let content = ("application/merge-patch+json", patch.to_string().into_bytes());
-        self.write(Method::PATCH, &place, content, target)
-            .await
-            .map_err(|error| refusal("patch", target, &error))
+        match self.write(Method::PATCH, &place, content, target).await {
+            Ok(object) => Ok(Some(object)),
+            Err(error) if error.status() == Some(StatusCode::NOT_FOUND) => Ok(None),
+            Err(error) => Err(refusal("patch", target, &error)),
+        }
     }
 
     async fn delete(&self, base: &Object, propagation: Propagation) -> Result<Effect, Failure> {
