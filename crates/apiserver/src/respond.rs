@@ -46,7 +46,10 @@ pub(crate) fn events(body: Body) -> Response<Body> {
 /// The answer to a request that failed.
 pub(crate) fn error(error: &ApiError) -> Response<Body> {
     let status = StatusCode::from_u16(error.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let mut response = value(status, &error.status().to_value(), Encoding::Json);
+    // In the order of Go's fields: there are clients that compare the text.
+    let mut bytes = serde_json::to_vec(error.status()).expect("a status can be written");
+    bytes.push(b'\n');
+    let mut response = typed(status, "application/json", bytes.into());
     let retry = error
         .status()
         .details

@@ -227,12 +227,13 @@ impl ApiServer {
             world,
         } = config;
         let is_known = |address: &IpAddr| address.is_unspecified() || address.is_loopback();
-        let named = [Some(listen.ip()), for_pods]
-            .into_iter()
-            .flatten()
-            .filter(|address| !is_known(address));
-        let names: Vec<ServerName> = named.map(ServerName::Address).collect();
-        let embedded = Embedded::start(directory, &names, &services, world).await?;
+        let addresses = [Some(listen.ip()), for_pods].into_iter().flatten();
+        let foreign = addresses.filter(|address| !is_known(address));
+        let names: Vec<ServerName> = foreign.map(ServerName::Address).collect();
+        let mut embedded = Embedded::start(directory, &names, &services, world).await?;
+        embedded
+            .controllers
+            .spawn(controllers::identity::run(Arc::clone(&embedded.core)));
         let handler = {
             let core = Arc::clone(&embedded.core);
             move |request: Request<Incoming>, peer: Peer| answer(Arc::clone(&core), request, peer)

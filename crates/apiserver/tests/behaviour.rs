@@ -92,12 +92,24 @@ async fn a_member_that_is_not_there_is_copied_as_nothing() {
     let cluster = Cluster::start().await;
     let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "m" }, "data": { "a": "1" } });
     cluster.create(MAPS, &map).await.object();
-    let patch = json!([{ "op": "copy", "from": "/data/nope", "path": "/data/b" }]).to_string();
+    let change = json!([{ "op": "copy", "from": "/data/nope", "path": "/data/b" }]).to_string();
     let path = format!("{MAPS}/m");
     let patched = cluster
-        .send(Method::PATCH, &path, "application/json-patch+json", patch)
+        .send(Method::PATCH, &path, "application/json-patch+json", change)
         .await;
     assert_eq!(patched.object()["data"], json!({ "a": "1", "b": "" }));
+}
+
+#[tokio::test]
+async fn a_refusal_is_written_in_the_order_in_which_clients_compare_it() {
+    let cluster = Cluster::start().await;
+    let refused = cluster.open(Method::GET, &format!("{MAPS}/m"), "", "").await;
+    let text = refused.into_body().collect().await.expect("it cannot fail").to_bytes();
+    assert_eq!(
+        std::str::from_utf8(&text).unwrap(),
+        "{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},\"status\":\"Failure\",\"message\":\"configmaps \\\"m\\\" not \
+         found\",\"reason\":\"NotFound\",\"details\":{\"name\":\"m\",\"kind\":\"configmaps\"},\"code\":404}\n"
+    );
 }
 
 #[tokio::test]

@@ -164,9 +164,7 @@ impl Strategy for Builtin {
             ("networking.k8s.io", "ServiceCIDR")
             | ("storage.k8s.io", "VolumeAttachment")
             | ("resource.k8s.io", "ResourceClaim")
-            | ("admissionregistration.k8s.io", _)
-            | ("flowcontrol.apiserver.k8s.io", _)
-            | ("apiextensions.k8s.io", _) => &[],
+            | ("admissionregistration.k8s.io" | "flowcontrol.apiserver.k8s.io" | "apiextensions.k8s.io", _) => &[],
             ("apps", "Deployment") => &["annotations", "finalizers", "ownerReferences"],
             ("", "Pod") => &["labels", "annotations", "finalizers"],
             _ => &["labels", "annotations", "finalizers", "ownerReferences"],

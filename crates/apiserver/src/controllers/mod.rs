@@ -7,6 +7,7 @@ pub(crate) mod bootstrap;
 mod collector;
 mod events;
 mod follow;
+pub(crate) mod identity;
 mod namespaces;
 mod node_taints;
 mod quotas;

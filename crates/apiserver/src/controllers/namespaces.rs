@@ -56,8 +56,8 @@ pub(super) fn spawn(core: &Arc<Core>, tasks: &mut JoinSet<()>) -> Result<(), Rea
                     Err(_) => return,
                 },
                 () = tokio::time::sleep(RETRY), if retries => {
-                    let retried = emptying.iter().filter(|(_, waiting)| matches!(waiting, Waiting::Retry));
-                    retried.map(|(name, _)| name.clone()).collect()
+                    let failed = emptying.iter().filter(|(_, waiting)| matches!(waiting, Waiting::Retry));
+                    failed.map(|(name, _)| name.clone()).collect()
                 }
             };
             for name in due {

@@ -20,7 +20,7 @@ pub(super) fn spawn(core: &Arc<Core>, tasks: &mut JoinSet<()>) -> Result<(), Rea
     let core = Arc::clone(core);
     tasks.spawn(async move {
         let mut served = core.registry.changes();
-        let mut watched: BTreeMap<String, Vec<Watch>> = BTreeMap::new();
+        let mut followed: BTreeMap<String, Vec<Watch>> = BTreeMap::new();
         loop {
             let due: BTreeSet<String> = tokio::select! {
                 event = quotas.next() => match event {
@@ -30,16 +30,16 @@ pub(super) fn spawn(core: &Arc<Core>, tasks: &mut JoinSet<()>) -> Result<(), Rea
                     }
                     Some(Event::InitialDone { .. }) => continue,
                 },
-                namespace = poll_fn(|context| poll_any(&mut watched, context)) => BTreeSet::from([namespace]),
+                namespace = poll_fn(|context| poll_any(&mut followed, context)) => BTreeSet::from([namespace]),
                 told = served.changed() => match told {
-                    Ok(()) => watched.keys().cloned().collect(),
+                    Ok(()) => followed.keys().cloned().collect(),
                     Err(_) => return,
                 },
             };
             for namespace in due {
                 match attend(&core, &namespace).await {
-                    Some(watches) => drop(watched.insert(namespace, watches)),
-                    None => drop(watched.remove(&namespace)),
+                    Some(watches) => drop(followed.insert(namespace, watches)),
+                    None => drop(followed.remove(&namespace)),
                 }
             }
         }
@@ -48,8 +48,8 @@ pub(super) fn spawn(core: &Arc<Core>, tasks: &mut JoinSet<()>) -> Result<(), Rea
 }
 
 /// A namespace with quotas in which something has changed.
-fn poll_any(watched: &mut BTreeMap<String, Vec<Watch>>, context: &mut Context<'_>) -> Poll<String> {
-    for (namespace, watches) in watched {
+fn poll_any(followed: &mut BTreeMap<String, Vec<Watch>>, context: &mut Context<'_>) -> Poll<String> {
+    for (namespace, watches) in followed {
         if watches.iter_mut().any(|watch| watch.poll_next(context).is_ready()) {
             return Poll::Ready(namespace.clone());
         }

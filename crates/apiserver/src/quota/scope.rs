@@ -82,9 +82,8 @@ mod tests {
     use crate::builtin;
 
     fn resource(plural: &str) -> std::sync::Arc<ResourceType> {
-        let all = builtin::resource_types().into_iter();
-        let mut found = all.filter(|resource| &*resource.gvr.resource == plural);
-        found.next().unwrap()
+        let mut all = builtin::resource_types().into_iter();
+        all.find(|resource| &*resource.gvr.resource == plural).unwrap()
     }
 
     #[test]

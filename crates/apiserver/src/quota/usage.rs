@@ -28,11 +28,8 @@ const MUST_BE_SAID: [&str; 6] = [
 pub(super) fn of(resource: &ResourceType, object: &Value) -> Amounts {
     let mut used = Amounts::from([(count_name(resource), one())]);
     match (&*resource.gvr.group, &*resource.gvr.resource) {
-        ("", "pods") => {
-            if !is_over(object) {
-                add(&mut used, &of_pod(&object["spec"]));
-            }
-        }
+        ("", "pods") if is_over(object) => {}
+        ("", "pods") => add(&mut used, &of_pod(&object["spec"])),
         ("", "services") => add(&mut used, &of_service(&object["spec"])),
         ("", "persistentvolumeclaims") => add(&mut used, &of_claim(object)),
         ("", plural @ ("configmaps" | "secrets" | "resourcequotas" | "replicationcontrollers")) => {
@@ -198,8 +195,8 @@ mod tests {
     use crate::builtin;
 
     fn told(plural: &str, object: &Value) -> Vec<String> {
-        let all = builtin::resource_types().into_iter();
-        let resource = all.filter(|resource| &*resource.gvr.resource == plural).next().unwrap();
+        let mut all = builtin::resource_types().into_iter();
+        let resource = all.find(|resource| &*resource.gvr.resource == plural).unwrap();
         of(&resource, object)
             .iter()
             .map(|(name, amount)| format!("{name}={amount}"))

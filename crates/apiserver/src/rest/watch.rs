@@ -43,6 +43,8 @@ pub(crate) struct Events {
 /// Events on their way through a webhook.
 struct Converting {
     events: Vec<Event>,
+    /// What the watch ended with right after them.
+    failure: Option<WatchError>,
     objects: Pin<Box<dyn Future<Output = Result<Vec<Value>, ApiError>> + Send>>,
 }
 
@@ -79,7 +81,8 @@ pub(crate) fn watch(call: &Call<'_>, options: &ListOptions, form: ObjectForm) ->
     Ok(Events {
         watch,
         form,
-        marks_initial: options.send_initial_events == Some(true),
+        // Whoever wants no bookmarks is not told where the beginning ends either.
+        marks_initial: options.send_initial_events == Some(true) && options.bookmarks,
         bookmarks: options.bookmarks,
         bookmark_at: Box::pin(sleep_until(now + BOOKMARK_EVERY)),
         ends_at: Box::pin(sleep_until(now + lasts)),
@@ -137,13 +140,7 @@ impl Stream for Events {
                     self.convert(event, context);
                 }
                 Poll::Ready(Ok(event)) => self.append(&mut piece, &event),
-                Poll::Ready(Err(WatchError::Compacted { oldest })) => {
-                    let reached = watch.progress().map_or(0, Revision::get);
-                    let error = ApiError::watch_too_old(reached, oldest.get());
-                    append_event(&mut piece, "ERROR", &error.status().to_value());
-                    self.watch = None;
-                }
-                Poll::Ready(Err(WatchError::Closed)) => self.watch = None,
+                Poll::Ready(Err(failure)) => self.fail(&mut piece, &failure),
                 Poll::Pending if !piece.is_empty() => return Poll::Ready(Some(piece.freeze())),
                 Poll::Pending => break,
             }
@@ -179,27 +176,35 @@ impl Events {
     fn convert(&mut self, event: Event, context: &mut Context<'_>) {
         let mut records: Vec<Arc<Record>> = event.record().cloned().into_iter().collect();
         let mut events = vec![event];
-        while events.len() < BATCH
-            && let Some(Poll::Ready(Ok(next))) = self.watch.as_mut().map(|watch| watch.poll_next(context))
-        {
-            let record = next.record().cloned();
-            let ends = record.is_none();
-            records.extend(record);
-            events.push(next);
-            if ends {
-                break;
+        let mut failure = None;
+        while let (true, Some(watch)) = (events.len() < BATCH, self.watch.as_mut()) {
+            match watch.poll_next(context) {
+                Poll::Ready(Ok(next)) => {
+                    let ends = next.record().is_none();
+                    records.extend(next.record().cloned());
+                    events.push(next);
+                    if ends {
+                        break;
+                    }
+                }
+                Poll::Ready(Err(error)) => {
+                    failure = Some(error);
+                    break;
+                }
+                Poll::Pending => break,
             }
         }
         let resource = Arc::clone(&self.form.resource);
         self.converting = Some(Converting {
             events,
+            failure,
             objects: Box::pin(async move { custom::served(&resource, &records).await }),
         });
     }
 
     /// Passes on what a webhook made of the objects of events. Where it failed, so does the watch.
     fn append_converted(&mut self, piece: &mut BytesMut, objects: Result<Vec<Value>, ApiError>) {
-        let Some(Converting { events, .. }) = self.converting.take() else {
+        let Some(Converting { events, failure, .. }) = self.converting.take() else {
             return;
         };
         let mut objects = match objects {
@@ -219,6 +224,19 @@ impl Events {
                 }
             }
         }
+        if let Some(failure) = failure {
+            self.fail(piece, &failure);
+        }
+    }
+
+    /// Ends the watch as the store ended it.
+    fn fail(&mut self, piece: &mut BytesMut, failure: &WatchError) {
+        if let WatchError::Compacted { oldest } = failure {
+            let reached = self.watch.as_ref().and_then(Watch::progress).map_or(0, Revision::get);
+            let error = ApiError::watch_too_old(reached, oldest.get());
+            append_event(piece, "ERROR", &error.status().to_value());
+        }
+        self.watch = None;
     }
 
     fn append(&mut self, piece: &mut BytesMut, event: &Event) {
@@ -237,7 +255,9 @@ impl Events {
     }
 
     fn append_bookmark(&mut self, piece: &mut BytesMut) {
-        let progress = self.watch.as_ref().and_then(Watch::progress).filter(|_| self.bookmarks);
+        // What is still being converted has been taken, but not told.
+        let tells = self.bookmarks && self.converting.is_none();
+        let progress = self.watch.as_ref().and_then(Watch::progress).filter(|_| tells);
         if let Some(revision) = progress.filter(|revision| self.said != Some(*revision)) {
             self.said = Some(revision);
             append_event(piece, "BOOKMARK", &self.form.bookmark(revision, None));

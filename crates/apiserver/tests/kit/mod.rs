@@ -83,8 +83,8 @@ impl Cluster {
             .await
     }
 
-    pub(crate) async fn merge(&self, path: &str, patch: &Value) -> Answer {
-        self.send(Method::PATCH, path, "application/merge-patch+json", patch.to_string())
+    pub(crate) async fn merge(&self, path: &str, change: &Value) -> Answer {
+        self.send(Method::PATCH, path, "application/merge-patch+json", change.to_string())
             .await
     }
 

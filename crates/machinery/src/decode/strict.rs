@@ -82,10 +82,8 @@ impl StrictError {
     /// All problems as one text. What the reader of YAML found comes first, and as one problem.
     pub fn problems(&self) -> String {
         let of_yaml = |problem: &&StrictProblem| matches!(problem, StrictProblem::RepeatedName { .. });
-        let repeated: String = (self.0.iter().filter(of_yaml))
-            .map(|problem| format!("\n  {problem}"))
-            .collect();
-        let repeated = (!repeated.is_empty()).then(|| format!("yaml: unmarshal errors:{repeated}"));
+        let repeated: Vec<String> = self.0.iter().filter(of_yaml).map(ToString::to_string).collect();
+        let repeated = (!repeated.is_empty()).then(|| format!("yaml: unmarshal errors:\n  {}", repeated.join("\n  ")));
         let others = self
             .0
             .iter()

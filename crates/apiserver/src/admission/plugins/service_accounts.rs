@@ -178,14 +178,15 @@ fn secrets_of_containers(pod: &Value) -> impl Iterator<Item = (String, &str)> {
 fn check_secrets(attributes: &Attributes<'_>, pod: &Value, account: &Value) -> Result<(), ApiError> {
     let name = meta::of(account).name();
     let has = |list: &str, secret: &str| items(account, list).any(|own| text(own, "name") == secret);
-    let volumes = items(&pod["spec"], "volumes").filter_map(|volume| volume.pointer("/secret/secretName")?.as_str());
-    for secret in volumes.filter(|secret| !has("secrets", secret)) {
+    let mut volumes =
+        items(&pod["spec"], "volumes").filter_map(|volume| volume.pointer("/secret/secretName")?.as_str());
+    if let Some(secret) = volumes.find(|secret| !has("secrets", secret)) {
         return Err(attributes.refuse(format_args!(
             "volume with secret.secretName=\"{secret}\" is not allowed because service account {name} does not \
              reference that secret"
         )));
     }
-    for (who, secret) in secrets_of_containers(pod).filter(|(_, secret)| !has("secrets", secret)) {
+    if let Some((who, secret)) = secrets_of_containers(pod).find(|(_, secret)| !has("secrets", secret)) {
         return Err(attributes.refuse(format_args!(
             "{who} referencing secret.secretName=\"{secret}\" is not allowed because service account {name} does not \
              reference that secret"

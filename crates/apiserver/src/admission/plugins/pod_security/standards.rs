@@ -78,8 +78,8 @@ struct Fault {
 }
 
 impl Fault {
-    fn of(what: &'static str, detail: String) -> Option<Self> {
-        Some(Self { what, detail })
+    fn of(what: &'static str, detail: String) -> Self {
+        Self { what, detail }
     }
 }
 
@@ -160,13 +160,13 @@ impl<'v> Pod<'v> {
         if bad.is_empty() || self.on_windows() {
             return None;
         }
-        Fault::of(
+        Some(Fault::of(
             "allowPrivilegeEscalation != false",
             format!(
                 "{} must set securityContext.allowPrivilegeEscalation=false",
                 named("container", &bad)
             ),
-        )
+        ))
     }
 
     /// Who says something forbidden in a security context, and what.
@@ -218,14 +218,14 @@ impl<'v> Pod<'v> {
         } else {
             "forbidden AppArmor profiles"
         };
-        Fault::of(
+        Some(Fault::of(
             what,
             format!(
                 "{} must not set AppArmor profile type to {}",
                 who.join(" and "),
                 quoted(&said)
             ),
-        )
+        ))
     }
 
     fn added_capabilities(&self) -> Option<Fault> {
@@ -240,14 +240,14 @@ impl<'v> Pod<'v> {
         }
         let names: Vec<&str> = bad.iter().map(|container| text(container, "name")).collect();
         let capabilities = bad.iter().flat_map(|container| added(container).filter(unusual));
-        Fault::of(
+        Some(Fault::of(
             "non-default capabilities",
             format!(
                 "{} must not include {} in securityContext.capabilities.add",
                 named("container", &names),
                 quoted(&distinct(capabilities.filter_map(Value::as_str)))
             ),
-        )
+        ))
     }
 
     fn restricted_capabilities(&self) -> Option<Fault> {
@@ -321,7 +321,7 @@ impl<'v> Pod<'v> {
         }
         let ports: BTreeSet<String> = self.containers().flat_map(of).map(|port| port.to_string()).collect();
         let ports: Vec<String> = ports.into_iter().collect();
-        Fault::of(
+        Some(Fault::of(
             "hostPort",
             format!(
                 "{} {} {} {}",
@@ -330,7 +330,7 @@ impl<'v> Pod<'v> {
                 plural("hostPort", ports.len()),
                 ports.join(", ")
             ),
-        )
+        ))
     }
 
     fn probe_hosts(&self) -> Option<Fault> {
@@ -359,7 +359,7 @@ impl<'v> Pod<'v> {
         let names: Vec<String> = distinct(bad.iter().map(|container| text(container, "name")));
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let all = distinct(bad.iter().flat_map(|container| hosts(container)));
-        Fault::of(
+        Some(Fault::of(
             "probe or lifecycle host",
             format!(
                 "{} {} {} {}",
@@ -368,7 +368,7 @@ impl<'v> Pod<'v> {
                 plural("probe or lifecycle host", all.len()),
                 quoted(&all)
             ),
-        )
+        ))
     }
 
     fn privileged(&self) -> Option<Fault> {
@@ -392,14 +392,14 @@ impl<'v> Pod<'v> {
             return None;
         }
         let names: Vec<&str> = bad.iter().map(|container| text(container, "name")).collect();
-        Fault::of(
+        Some(Fault::of(
             "procMount",
             format!(
                 "{} must not set securityContext.procMount to {}",
                 named("container", &names),
                 quoted(&distinct(bad.iter().map(|container| of(container))))
             ),
-        )
+        ))
     }
 
     fn volume_types(&self) -> Option<Fault> {
@@ -418,7 +418,7 @@ impl<'v> Pod<'v> {
         }
         let names: Vec<&str> = bad.iter().map(|(name, _)| *name).collect();
         let kinds = distinct(bad.iter().map(|(_, kind)| *kind));
-        Fault::of(
+        Some(Fault::of(
             "restricted volume types",
             format!(
                 "{} {} {} {}",
@@ -427,18 +427,18 @@ impl<'v> Pod<'v> {
                 plural("restricted volume type", kinds.len()),
                 quoted(&kinds)
             ),
-        )
+        ))
     }
 
     fn runs_as_root(&self) -> Option<Fault> {
+        const WHAT: &str = "runAsNonRoot != true";
         if self.has_own_users() {
             return None;
         }
-        const WHAT: &str = "runAsNonRoot != true";
         let (who, _) = self.setters("runAsNonRoot", |value| *value == false);
         if !who.is_empty() {
             let detail = format!("{} must not set securityContext.runAsNonRoot=false", who.join(" and "));
-            return Fault::of(WHAT, detail);
+            return Some(Fault::of(WHAT, detail));
         }
         let settled = self.spec()["securityContext"]["runAsNonRoot"] == true;
         let silent = self.which(|container| container["securityContext"]["runAsNonRoot"].is_null());
@@ -493,14 +493,14 @@ impl<'v> Pod<'v> {
                 said.push(format!("{field} may not be set"));
             }
         }
-        Fault::of(
+        Some(Fault::of(
             "seLinuxOptions",
             format!(
                 "{} set forbidden securityContext.seLinuxOptions: {}",
                 who.join(" and "),
                 said.join("; ")
             ),
-        )
+        ))
     }
 
     fn seccomp(&self, restricted: bool) -> Option<Fault> {
@@ -514,7 +514,7 @@ impl<'v> Pod<'v> {
                 who.join(" and "),
                 quoted(&types)
             );
-            return Fault::of(WHAT, detail);
+            return Some(Fault::of(WHAT, detail));
         }
         let settled = !self.spec()["securityContext"]["seccompProfile"].is_null();
         let silent = self.which(|container| container["securityContext"]["seccompProfile"].is_null());
