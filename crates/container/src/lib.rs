@@ -54,9 +54,8 @@ pub use runtime::{
     Attached, Config, ContainerStatus, Event, Events, ExecEnd, ExecSession, Input, Output, PodStatus, Runtime, Terminal,
 };
 pub use spec::{
-    Capabilities, Confinement, ContainerSpec, Device, ExecSpec, LogSpec, MemoryVolume, Mount, MountSource, Network,
-    PodSpec, Processes, Propagation, Resources, Rlimit, RootFs, Sharing, StdinPolicy, TerminationMessage, User,
-    WindowSize,
+    Capabilities, ContainerSpec, Device, ExecSpec, LogSpec, MemoryVolume, Mount, MountSource, Network, PodSpec,
+    Processes, Propagation, Resources, Rlimit, RootFs, Sharing, StdinPolicy, TerminationMessage, User, WindowSize,
 };
 pub use state::{Exit, State};
 pub use user::{UnknownUser, resolve_user};

@@ -8,6 +8,10 @@ use crate::{ContainerId, PodId};
 
 /// A container: what runs, in which root, as whom, with how much.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of its own, and any of them goes with any other"
+)]
 pub struct ContainerSpec {
     /// Its name, unique in its pod.
     pub id: ContainerId,
@@ -24,12 +28,16 @@ pub struct ContainerSpec {
     /// What it may do beyond, or short of, the default set of capabilities.
     #[serde(default)]
     pub capabilities: Capabilities,
-    /// How far it is kept from the host.
+    /// All capabilities, all devices, nothing masked, cgroups writable.
     #[serde(default)]
-    pub confinement: Confinement,
+    pub privileged: bool,
     /// Whether a set-user-id program inside gains nothing.
     #[serde(default)]
     pub no_new_privileges: bool,
+    /// Whether the parts of `/proc` and `/sys` that tell of the host are left open. Privileged containers have them
+    /// open in any case.
+    #[serde(default)]
+    pub unmasked_proc: bool,
     /// Mounted in this order, after the system's own (`/proc`, `/dev`, `/sys`).
     #[serde(default)]
     pub mounts: Vec<Mount>,
@@ -77,8 +85,9 @@ impl ContainerSpec {
             cwd: PathBuf::from("/"),
             user: User::default(),
             capabilities: Capabilities::default(),
-            confinement: Confinement::default(),
+            privileged: false,
             no_new_privileges: false,
+            unmasked_proc: false,
             mounts: Vec::new(),
             devices: Vec::new(),
             resources: Resources::default(),
@@ -210,18 +219,6 @@ pub struct User {
     /// Groups beside that one.
     #[serde(default)]
     pub additional_gids: Vec<u32>,
-}
-
-/// How far a container is kept from the host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub enum Confinement {
-    /// As usual: few capabilities, few devices, and the parts of `/proc` and `/sys` that tell of the host hidden.
-    #[default]
-    Usual,
-    /// As usual, but `/proc` and `/sys` are open: for those who run containers in containers.
-    OpenProc,
-    /// All capabilities, all devices, nothing hidden, cgroups writable.
-    Privileged,
 }
 
 /// Changes to the default set of capabilities. Names with or without `CAP_`; `ALL` is all of them.

@@ -241,35 +241,12 @@ impl Group<'_> {
         Ok(())
     }
 
-    /// Stops every process in it and below, until [`Group::thaw`]. Blocks for up to `patience` until they stand still.
-    pub(crate) fn freeze(&self, patience: Duration) -> Result<()> {
-        let Some(place) = self.with("freezer") else {
-            return Err(limits::unavailable("freezer"));
-        };
-        let start = Instant::now();
-        loop {
-            let still = match &place {
-                Place::Legacy(directory) => {
-                    // Processes that were just being forked can escape the first attempt; asking again gets them.
-                    write(&directory.join("freezer.state"), "FROZEN")?;
-                    fs::read_to_string(directory.join("freezer.state")).is_ok_and(|state| state.trim() == "FROZEN")
-                }
-                Place::Unified(directory) => {
-                    write(&directory.join("cgroup.freeze"), "1")?;
-                    fs::read_to_string(directory.join("cgroup.events")).is_ok_and(|text| text.contains("frozen 1"))
-                }
-            };
-            if still {
-                return Ok(());
-            }
-            if start.elapsed() >= patience {
-                let attempted = format!("freeze the cgroup {}", self.path.display());
-                return Err(Error::Deadline {
-                    attempted,
-                    after: patience,
-                });
-            }
-            thread::sleep(Duration::from_millis(1));
+    /// Stops every process in it and below, until [`Group::thaw`]: not at once, but as soon as each can be stopped.
+    pub(crate) fn freeze(&self) -> Result<()> {
+        match self.with("freezer") {
+            Some(Place::Legacy(directory)) => write(&directory.join("freezer.state"), "FROZEN"),
+            Some(Place::Unified(directory)) => write(&directory.join("cgroup.freeze"), "1"),
+            None => Err(limits::unavailable("freezer")),
         }
     }
 

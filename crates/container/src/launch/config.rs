@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::capabilities;
 use crate::{
-    Confinement, ContainerSpec, ExecSpec, Mount, MountSource, PodSpec, Processes, Propagation, Rlimit, Sharing, User,
+    ContainerSpec, ExecSpec, Mount, MountSource, PodSpec, Processes, Propagation, Rlimit, Sharing, User,
     error::{Attempt, Error, Result},
     state::PodDir,
     wire::Launch,
@@ -52,16 +52,13 @@ pub(super) struct Context<'a> {
 
 /// The whole document of a container.
 pub(super) fn document(spec: &ContainerSpec, context: &Context<'_>) -> Result<Value> {
-    let privileged = spec.confinement == Confinement::Privileged;
-    let mut capabilities = capabilities::chosen(&spec.capabilities, privileged)?;
-    if !context.guards_devices && !privileged {
+    let mut capabilities = capabilities::chosen(&spec.capabilities, spec.privileged)?;
+    if !context.guards_devices && !spec.privileged {
         // It could make itself a node of the host's disk and write to it.
         capabilities.remove("CAP_MKNOD");
     }
-    let (masked, read_only): (&[&str], &[&str]) = match spec.confinement {
-        Confinement::Usual => (&MASKED, &READ_ONLY),
-        Confinement::OpenProc | Confinement::Privileged => (&[], &[]),
-    };
+    let open = spec.privileged || spec.unmasked_proc;
+    let (masked, read_only): (&[&str], &[&str]) = if open { (&[], &[]) } else { (&MASKED, &READ_ONLY) };
     let both_ways = spec
         .mounts
         .iter()
@@ -204,11 +201,7 @@ fn namespaces(context: &Context<'_>) -> Vec<Value> {
 }
 
 fn mounts(spec: &ContainerSpec, context: &Context<'_>) -> Result<Vec<Value>> {
-    let sysfs = if spec.confinement == Confinement::Privileged {
-        "rw"
-    } else {
-        "ro"
-    };
+    let sysfs = if spec.privileged { "rw" } else { "ro" };
     let shm = match context.pod.ipc {
         Sharing::Pod => PodDir::new(context.launch.pod_dir.clone()).memory("shm"),
         Sharing::Host => PathBuf::from("/dev/shm"),
@@ -307,7 +300,7 @@ impl Devices {
         .map(str::to_owned)
         .into();
         let mut nodes = Vec::new();
-        if spec.confinement == Confinement::Privileged {
+        if spec.privileged {
             let all = fs::read_dir("/dev").attempt(|| "list the devices in /dev")?;
             let paths = all.flatten().map(|entry| entry.path());
             nodes.extend(

@@ -21,7 +21,7 @@ use std::{
 use libcontainer::{container::builder::ContainerBuilder, oci_spec::runtime::Spec, syscall::syscall::SyscallType};
 
 use crate::{
-    Confinement, ContainerSpec, PodSpec,
+    ContainerSpec, PodSpec,
     cgroup::Hierarchies,
     error::{Attempt, Error, Result, chain},
     state::{ContainerDir, PodDir, read_json},
@@ -69,8 +69,7 @@ fn start(launch: &Launch, fds: Vec<OwnedFd>) -> Result<Process> {
     group.create()?;
     group.limit(&spec.resources)?;
     let devices = config::Devices::of(&spec)?;
-    let privileged = spec.confinement == Confinement::Privileged;
-    if !privileged {
+    if !spec.privileged {
         group.allow_devices(&devices.rules)?;
     }
     group.join_without_limits()?;
@@ -87,7 +86,7 @@ fn start(launch: &Launch, fds: Vec<OwnedFd>) -> Result<Process> {
         devices,
         mounts,
         root: container.rootfs(),
-        cgroups: root::stage_cgroups(&group.views(), privileged, &container)?,
+        cgroups: root::stage_cgroups(&group.views(), spec.privileged, &container)?,
     };
     let document = config::document(&spec, &context)?;
     let text = serde_json::to_vec(&document)

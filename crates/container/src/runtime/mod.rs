@@ -335,11 +335,10 @@ impl Runtime {
         self.shared.hierarchies.group(&pod.cgroup).limit(resources)
     }
 
-    /// Stops every process of a pod where it is, until [`Runtime::thaw`]. When this returns, they stand still.
-    pub async fn freeze(&self, pod: &PodId) -> Result<()> {
-        let (this, pod) = (self.clone(), self.find_living(pod)?);
-        let patience = self.shared.config.patience;
-        lifecycle::blocking(move || this.shared.hierarchies.group(&pod.cgroup).freeze(patience)).await
+    /// Stops every process of a pod where it is, until [`Runtime::thaw`]. They stand still within moments.
+    pub fn freeze(&self, pod: &PodId) -> Result<()> {
+        let pod = self.find_living(pod)?;
+        self.shared.hierarchies.group(&pod.cgroup).freeze()
     }
 
     /// Undoes [`Runtime::freeze`].

@@ -3,7 +3,7 @@
 use std::{fs, os::unix::fs::symlink, path::PathBuf};
 
 use moorline_container::{
-    Capabilities, Confinement, Device, MemoryVolume, Mount, MountSource, Network, PodSpec, Propagation, Rlimit, User,
+    Capabilities, Device, MemoryVolume, Mount, MountSource, Network, PodSpec, Propagation, Rlimit, User,
 };
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, unmount};
 
@@ -160,7 +160,7 @@ async fn mounts_pass_both_ways_where_the_host_shares_them() {
         "c",
         "mkdir /v/inner && mount -t tmpfs none /v/inner && echo x >/v/inner/y",
     );
-    spec.confinement = Confinement::Privileged;
+    spec.privileged = true;
     spec.mounts.push(Mount {
         propagation: Propagation::Bidirectional,
         ..bind(volume.clone(), "/v")
@@ -255,7 +255,7 @@ async fn privileges_are_as_few_as_asked_for() {
         "CapEff: 0000000000000000\nNoNewPrivs: 0\n1000\n1001 1002\n"
     );
     let mut spec = bench.script("c", "mount -t tmpfs none /tmp && echo mounted; ls /dev | wc -l");
-    spec.confinement = Confinement::Privileged;
+    spec.privileged = true;
     assert!(bench.output_of(&pod, spec).await.starts_with("mounted\n"));
     let spec = bench.script("d", "mount -t tmpfs none /tmp || echo refused");
     assert!(bench.output_of(&pod, spec).await.contains("refused"));

@@ -93,7 +93,7 @@ async fn a_frozen_pod_stands_still_and_goes_on_when_it_is_thawed() {
     let bench = Bench::new("freeze").await;
     let pod = bench.pod("p").await;
     let id = bench.start(&pod, bench.script("c", "sleep 0.05; exit 8")).await;
-    bench.runtime().freeze(&pod).await.unwrap();
+    bench.runtime().freeze(&pod).unwrap();
     let waited = bench.runtime().wait(&pod, &id, Duration::from_millis(200)).await;
     assert!(matches!(waited, Err(Error::Deadline { .. })));
     bench.runtime().thaw(&pod).unwrap();
@@ -107,7 +107,7 @@ async fn a_frozen_pod_can_be_killed_and_removed() {
     let bench = Bench::new("freezekill").await;
     let pod = bench.pod("p").await;
     let id = bench.start(&pod, bench.script("c", "sleep 1000")).await;
-    bench.runtime().freeze(&pod).await.unwrap();
+    bench.runtime().freeze(&pod).unwrap();
     bench.runtime().remove_pod(&pod).await.unwrap();
     assert!(bench.runtime().container(&pod, &id).is_err());
     bench.purge().await;
