@@ -7,7 +7,7 @@ case ${1:-} in
 esac
 
 if [ "${1:-}" = valkey-server ] && [ "$(id -u)" = 0 ]; then
-  find . \! -user valkey -exec chown valkey '{}' +
+  [ "$PWD" = / ] || find . -xdev \! -user valkey -exec chown valkey '{}' +
   exec setpriv --reuid=valkey --regid=valkey --init-groups -- "$0" "$@"
 fi
 

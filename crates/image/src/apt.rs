@@ -65,7 +65,7 @@ impl HostApt {
 
     /// Lines for `apt.conf`.
     pub(crate) fn options(&self) -> String {
-        self.options.iter().map(|line| format!("{line}\n")).collect()
+        self.options.iter().flat_map(|line| [line, "\n"]).collect()
     }
 }
 

@@ -20,6 +20,7 @@ use crate::{
     layout::Layout,
     model::{self, ConfigFile, ImageConfig, Platform, RootFs},
     pack::pack,
+    recipe::User,
     staging::{StagedImage, StagedLayer, present_layer, stage_archive, stage_layer},
 };
 
@@ -222,20 +223,21 @@ impl Scratch {
         write(
             "dpkg.cfg",
             &excluded
-                .map(|path| format!("path-exclude={path}\n"))
+                .flat_map(|path| {
+                    [
+                        "path-exclude=",
+                        path,
+                        "
+",
+                    ]
+                })
                 .collect::<String>(),
         )?;
         write("build.sh", include_str!("build.sh"))?;
         if let Some(lower) = lower {
             symlink(lower, self.0.join("lower")).attempting(what)?;
-            write(
-                "passwd",
-                &recipe.users.iter().map(|user| user.passwd()).collect::<String>(),
-            )?;
-            write(
-                "group",
-                &recipe.users.iter().map(|user| user.group()).collect::<String>(),
-            )?;
+            write("passwd", &recipe.users.iter().map(User::passwd).collect::<String>())?;
+            write("group", &recipe.users.iter().map(User::group).collect::<String>())?;
             write("setup", &recipe.setup)?;
             for (directory, files) in [("before", &recipe.before), ("files", &recipe.files)] {
                 let directory = self.0.join(directory);

@@ -30,30 +30,33 @@ where
     pub(crate) async fn join(&self, key: K, work: impl Future<Output = T> + Send + 'static) -> T {
         let flight = {
             let mut under_way = self.under_way.lock().expect("nothing panics while it is held");
-            match under_way.get(&key) {
-                Some(flight) => flight.clone(),
-                None => {
-                    let (all, own) = (self.under_way.clone(), key.clone());
-                    let task = tokio::spawn(async move {
-                        let result = std::panic::AssertUnwindSafe(work).catch_unwind().await;
-                        all.lock().expect("nothing panics while it is held").remove(&own);
-                        result
-                    });
-                    let flight = async move {
-                        match task.await {
-                            Ok(Ok(result)) => result,
-                            Ok(Err(panic)) => std::panic::resume_unwind(panic),
-                            // The runtime is going away, and everybody who waits with it.
-                            Err(_) => std::future::pending().await,
-                        }
-                    };
-                    let flight = flight.boxed().shared();
-                    under_way.insert(key, flight.clone());
-                    flight
-                }
+            if let Some(flight) = under_way.get(&key) {
+                flight.clone()
+            } else {
+                let flight = self.begin(key.clone(), work);
+                under_way.insert(key, flight.clone());
+                flight
             }
         };
         flight.await
+    }
+
+    fn begin(&self, key: K, work: impl Future<Output = T> + Send + 'static) -> Shared<BoxFuture<'static, T>> {
+        let all = self.under_way.clone();
+        let task = tokio::spawn(async move {
+            let result = std::panic::AssertUnwindSafe(work).catch_unwind().await;
+            all.lock().expect("nothing panics while it is held").remove(&key);
+            result
+        });
+        let flight = async move {
+            match task.await {
+                Ok(Ok(result)) => result,
+                Ok(Err(panic)) => std::panic::resume_unwind(panic),
+                // The runtime is going away, and everybody who waits with it.
+                Err(_) => std::future::pending().await,
+            }
+        };
+        flight.boxed().shared()
     }
 }
 

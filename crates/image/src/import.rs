@@ -173,14 +173,13 @@ fn oci_image(layout: &Layout, source: &Source, descriptor: &Descriptor) -> Resul
     check_layers(&what, manifest.layers.len(), &file)?;
     let mut layers = Vec::new();
     for (layer, diff_id) in manifest.layers.iter().zip(&file.rootfs.diff_ids) {
-        layers.push(match present_layer(layout, layer, diff_id)? {
-            Some(present) => present,
-            None => {
-                let blob = stage_blob(layout, source.open_file(&blob_path(&layer.digest))?)?;
-                expect_digest(&blob, &layer.digest)?;
-                stage_layer(layout, blob, Some(diff_id))?
-            }
-        });
+        if let Some(present) = present_layer(layout, layer, diff_id)? {
+            layers.push(present);
+            continue;
+        }
+        let blob = stage_blob(layout, source.open_file(&blob_path(&layer.digest))?)?;
+        expect_digest(&blob, &layer.digest)?;
+        layers.push(stage_layer(layout, blob, Some(diff_id))?);
     }
     let media_type = if manifest.media_type.is_empty() {
         model::MANIFEST

@@ -337,12 +337,12 @@ impl Locked<'_> {
             blobs.insert(manifest.config.digest.hex());
             blobs.extend(manifest.layers.iter().map(|layer| layer.digest.hex()));
             let config = layout.config(&manifest)?;
-            let names = config
+            let directories = config
                 .rootfs
                 .diff_ids
                 .iter()
                 .map(|id| id.hex()[..LAYER_DIGITS].to_owned());
-            layers.extend(names);
+            layers.extend(directories);
         }
         let mut swept = Swept {
             bytes: 0,

@@ -225,7 +225,8 @@ fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
 mod keys {
     use std::collections::BTreeMap;
 
-    use serde::{Deserialize as _, Deserializer, Serializer, de::IgnoredAny, ser::SerializeMap as _};
+    use serde::{Deserialize as _, Deserializer, Serializer, ser::SerializeMap as _};
+    use serde_json::Value;
 
     #[derive(serde::Serialize)]
     struct Nothing {}
@@ -239,7 +240,7 @@ mod keys {
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
-        let map = Option::<BTreeMap<String, IgnoredAny>>::deserialize(deserializer)?;
+        let map = Option::<BTreeMap<String, Value>>::deserialize(deserializer)?;
         Ok(map.unwrap_or_default().into_keys().collect())
     }
 }

@@ -33,7 +33,7 @@ const AT_ONCE: usize = 3;
 const ATTEMPTS: usize = 3;
 const CONNECT_PATIENCE: Duration = Duration::from_secs(15);
 /// A registry that sends nothing for so long is taken for dead.
-const READ_PATIENCE: Duration = Duration::from_secs(60);
+const READ_PATIENCE: Duration = Duration::from_mins(1);
 
 /// Fetches what the name means now, for this machine, and returns the manifest's digest. Layers that are here already are
 /// not fetched again.
@@ -334,8 +334,9 @@ impl<'a> Session<'a> {
             Oci::RequestError(error) if error.is_connect() || error.is_timeout() || error.is_request() => {
                 self.unreachable(chain(&error))
             }
-            Oci::UnauthorizedError { .. } => self.unauthorized(refused),
-            Oci::AuthenticationFailure(_) => self.unauthorized(refused),
+            Oci::UnauthorizedError { .. }
+            | Oci::AuthenticationFailure(_)
+            | Oci::ServerError { code: 401 | 403, .. } => self.unauthorized(refused),
             Oci::ImageManifestNotFoundError(reason) => self.not_found(reason),
             Oci::RegistryError { envelope, .. } => {
                 let words: Vec<&str> = envelope.errors.iter().map(|error| &*error.message).collect();
@@ -353,7 +354,6 @@ impl<'a> Session<'a> {
                 }
             }
             Oci::ServerError { code: 404, .. } => self.not_found("it answers with status 404"),
-            Oci::ServerError { code: 401 | 403, .. } => self.unauthorized(refused),
             Oci::ServerError { code, message, .. } => {
                 let words: String = message.trim().chars().take(200).collect();
                 self.registry(format!("it answers with status {code}: {words}"))

@@ -1,6 +1,6 @@
 //! The names of images, in every form that people write them.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, str::FromStr, sync::Arc};
 
 use serde::{Serialize, Serializer};
 
@@ -11,7 +11,10 @@ use crate::{Digest, Error};
 /// Two texts that mean the same image give equal references. A name with both a tag and a digest means the digest, as
 /// everywhere; the tag is not kept.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Reference {
+pub struct Reference(Arc<Parts>);
+
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Parts {
     registry: String,
     repository: String,
     version: Version,
@@ -29,22 +32,22 @@ pub enum Version {
 impl Reference {
     /// The registry's host, with its port where one was named.
     pub fn registry(&self) -> &str {
-        &self.registry
+        &self.0.registry
     }
 
     /// The repository in the registry, `library/postgres`.
     pub fn repository(&self) -> &str {
-        &self.repository
+        &self.0.repository
     }
 
     /// Which of the repository's images.
     pub fn version(&self) -> &Version {
-        &self.version
+        &self.0.version
     }
 
     /// The tag, where the name has one and no digest.
     pub fn tag(&self) -> Option<&str> {
-        match &self.version {
+        match &self.0.version {
             Version::Tag(tag) => Some(tag),
             Version::Digest(_) => None,
         }
@@ -52,15 +55,16 @@ impl Reference {
 
     /// Registry and repository without tag or digest.
     pub fn name(&self) -> String {
-        format!("{}/{}", self.registry, self.repository)
+        format!("{}/{}", self.0.registry, self.0.repository)
     }
 
     /// The same repository at another tag or digest.
+    #[must_use]
     pub fn at(&self, version: Version) -> Self {
-        Self {
+        Self(Arc::new(Parts {
             version,
-            ..self.clone()
-        }
+            ..Parts::clone(&self.0)
+        }))
     }
 
     /// The short form that people write, `postgres:17`.
@@ -74,7 +78,11 @@ impl Reference {
 
     /// Whether the registry is on this machine, where plain HTTP is what one finds.
     pub fn is_loopback(&self) -> bool {
-        let host = self.registry.rsplit_once(':').map_or(&*self.registry, |(host, _)| host);
+        let host = self
+            .0
+            .registry
+            .rsplit_once(':')
+            .map_or(&*self.0.registry, |(host, _)| host);
         host == "localhost"
             || host
                 .parse::<std::net::Ipv4Addr>()
@@ -83,8 +91,8 @@ impl Reference {
 
     /// As the registry client writes it.
     pub(crate) fn for_registry(&self) -> oci_client::Reference {
-        let (registry, repository) = (self.registry.clone(), self.repository.clone());
-        match &self.version {
+        let (registry, repository) = (self.0.registry.clone(), self.0.repository.clone());
+        match &self.0.version {
             Version::Tag(tag) => oci_client::Reference::with_tag(registry, repository, tag.clone()),
             Version::Digest(digest) => oci_client::Reference::with_digest(registry, repository, digest.to_string()),
         }
@@ -110,18 +118,18 @@ impl FromStr for Reference {
             (Some(digest), _) => Version::Digest(digest.parse().map_err(|error| invalid(&error))?),
             (None, tag) => Version::Tag(tag.unwrap_or("latest").to_owned()),
         };
-        Ok(Self {
+        Ok(Self(Arc::new(Parts {
             registry: parsed.registry().to_owned(),
             repository: parsed.repository().to_owned(),
             version,
-        })
+        })))
     }
 }
 
 impl fmt::Display for Reference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.registry, self.repository)?;
-        match &self.version {
+        write!(f, "{}/{}", self.0.registry, self.0.repository)?;
+        match &self.0.version {
             Version::Tag(tag) => write!(f, ":{tag}"),
             Version::Digest(digest) => write!(f, "@{digest}"),
         }

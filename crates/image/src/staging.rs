@@ -268,14 +268,14 @@ fn discard(path: &Path) {
 /// Writes a gzipped tar archive to the work directory.
 pub(crate) fn stage_archive(
     layout: &Layout,
-    fill: impl FnOnce(&mut tar::Builder<&mut dyn io::Write>) -> io::Result<()>,
+    put: impl FnOnce(&mut tar::Builder<&mut dyn io::Write>) -> io::Result<()>,
 ) -> Result<StagedBlob> {
     let path = layout.scratch("blob");
     let what = || format!("cannot write {}", path.display());
     let file = io::BufWriter::with_capacity(1 << 18, File::create(&path).attempting(what)?);
     let mut encoder = flate2::write::GzEncoder::new(Hashing::new(file), flate2::Compression::fast());
     let mut builder = tar::Builder::new(&mut encoder as &mut dyn io::Write);
-    fill(&mut builder).and_then(|()| builder.finish()).attempting(what)?;
+    put(&mut builder).and_then(|()| builder.finish()).attempting(what)?;
     drop(builder);
     let mut hashed = encoder.finish().attempting(what)?;
     hashed.flush().attempting(what)?;

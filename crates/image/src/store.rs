@@ -147,7 +147,7 @@ impl ImageStore {
             }
         }
         for recipe in recipes {
-            match self.from_recipe(recipe, wanted, progress).await {
+            match self.by_recipe(recipe, wanted, progress).await {
                 Err(error) => attempts.push(error),
                 done => return done,
             }
@@ -168,7 +168,7 @@ impl ImageStore {
     }
 
     /// Builds, unless what the recipe gives is here already and is known not to be what is wanted.
-    async fn from_recipe(&self, recipe: &Recipe, wanted: &Reference, progress: &Progress) -> Result<Image> {
+    async fn by_recipe(&self, recipe: &Recipe, wanted: &Reference, progress: &Progress) -> Result<Image> {
         if let Ok(built) = self.get(&recipe.stands_in_for().to_string()).await
             && built.origin == Origin::Recipe
             && let Some(version) = built.config.labels.get(build::VERSION_LABEL)
@@ -241,7 +241,7 @@ impl ImageStore {
     }
 
     /// Makes an image of a program of this machine, with the shared libraries that it needs, under this name.
-    pub async fn from_executable(&self, program: &Path, name: Reference) -> Result<Image> {
+    pub async fn add_executable(&self, program: &Path, name: Reference) -> Result<Image> {
         let program = program.to_owned();
         self.with(move |layout| {
             let digest = executable::executable(layout, &program, &name)?;

@@ -85,7 +85,6 @@ pub(crate) fn unpack(archive: impl Read, directory: &Path, ownership: Ownership)
         // The decoder would skip what is left of the entry on its way to the next header, on that one's ration.
         io::copy(&mut entry, &mut io::sink())?;
     }
-    drop(entries);
     tree.finish()?;
     allowance.set(whole);
     io::copy(&mut archive.into_inner(), &mut io::sink())?;
@@ -164,7 +163,7 @@ impl Tree {
             }
             EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
                 self.make_room(parent, name)?;
-                self.regular(entry, parent, name)?;
+                regular(entry, parent, name)?;
                 FileType::RegularFile
             }
             EntryType::Symlink => {
@@ -279,23 +278,7 @@ impl Tree {
                     Ok(mkdirat(parent, name, mode)?)
                 }
             },
-            made => Ok(made?),
-        }
-    }
-
-    fn regular<R: Read>(
-        &mut self,
-        entry: &mut tar::Entry<'_, R>,
-        parent: BorrowedFd<'_>,
-        name: &OsStr,
-    ) -> io::Result<()> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mut file = File::from(openat(parent, name, flags, Mode::RUSR | Mode::WUSR)?);
-        let written = io::copy(entry, &mut file)?;
-        if written == entry.size() {
-            Ok(())
-        } else {
-            Err(invalid("the archive ends within it"))
+            done => Ok(done?),
         }
     }
 
@@ -341,7 +324,7 @@ impl Tree {
                 Found::Directory => self.opaque(parent, hidden),
                 Found::Whiteout | Found::Other => Ok(()),
             },
-            made => Ok(made?),
+            done => Ok(done?),
         }
     }
 
@@ -436,6 +419,17 @@ impl Tree {
             }
         }
         Ok(())
+    }
+}
+
+fn regular<R: Read>(entry: &mut tar::Entry<'_, R>, parent: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut file = File::from(openat(parent, name, flags, Mode::RUSR | Mode::WUSR)?);
+    let written = io::copy(entry, &mut file)?;
+    if written == entry.size() {
+        Ok(())
+    } else {
+        Err(invalid("the archive ends within it"))
     }
 }
 

@@ -3,6 +3,12 @@
 //! Building fetches packages and takes a minute each, so these run only when asked for:
 //! `cargo test -p moorline-image --test recipes -- --ignored`.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test that cannot go on panics, and says when it is skipped"
+)]
+
 use std::{
     path::{Path, PathBuf},
     process::{Command, Output},
@@ -14,12 +20,12 @@ use moorline_image::{Error, Image, ImageStore, Options, Progress, Reference};
 /// One store for all, so that the base is made once. It is kept between runs where `MOORLINE_TEST_STORE` names a place.
 fn directory() -> &'static Path {
     static DIRECTORY: OnceLock<(PathBuf, Option<tempfile::TempDir>)> = OnceLock::new();
-    let (path, _) = DIRECTORY.get_or_init(|| match std::env::var_os("MOORLINE_TEST_STORE") {
-        Some(path) => (path.into(), None),
-        None => {
-            let directory = tempfile::tempdir().unwrap();
-            (directory.path().to_owned(), Some(directory))
+    let (path, _) = DIRECTORY.get_or_init(|| {
+        if let Some(path) = std::env::var_os("MOORLINE_TEST_STORE") {
+            return (path.into(), None);
         }
+        let directory = tempfile::tempdir().unwrap();
+        (directory.path().to_owned(), Some(directory))
     });
     path
 }
@@ -56,17 +62,23 @@ mkdir upper work root
 mount -t overlay overlay -o lowerdir={lower},upperdir=upper,workdir=work root
 mount -t proc proc root/proc
 mount -t tmpfs tmpfs root/dev
-for device in null zero full random urandom; do touch root/dev/$device; mount --bind /dev/$device root/dev/$device; done
+mknod -m 666 root/dev/null c 1 3; mknod -m 666 root/dev/zero c 1 5; mknod -m 666 root/dev/full c 1 7
+mknod -m 666 root/dev/random c 1 8; mknod -m 666 root/dev/urandom c 1 9
 ln -s /proc/self/fd root/dev/fd
 mkdir root/dev/shm
 ip link set lo up
-inside() {{ chroot root env -i {env} "$@"; }}
+inside() {{ chroot root env -i {env} sh -c 'cd {start}; exec "$@"' sh "$@"; }}
 start() {{ inside "$@" > log 2>&1 & server=$!; }}
 until_works() {{ for _ in $(seq 600); do if "$@" > /dev/null 2>&1; then return; fi; kill -0 $server || {{ cat log; exit 1; }}; sleep 0.1; done; cat log; exit 1; }}
 "#,
         scratch = scratch.path().display(),
         lower = lower.join(":"),
         env = image.config.env.join(" "),
+        start = if image.config.working_dir.is_empty() {
+            "/"
+        } else {
+            &image.config.working_dir
+        },
     );
     Command::new("unshare")
         .args(["--mount", "--net", "--pid", "--fork", "--kill-child", "sh", "-c"])
@@ -87,7 +99,9 @@ fn succeeds(image: &Image, script: &str) -> String {
 #[tokio::test]
 #[ignore = "fetches packages and takes a minute"]
 async fn postgres_starts_as_its_public_image_does() {
-    let Some(image) = built("postgres:17").await else { return };
+    let Some(image) = built("postgres:17").await else {
+        return;
+    };
     assert!(image.config.labels["moorline.version"].starts_with("17."));
     let text = succeeds(
         &image,
@@ -111,8 +125,14 @@ until_works inside PGPASSWORD=secret psql -h 127.0.0.1 -U app -d shop -c 'select
 kill -INT $server; wait $server
 "#,
     );
-    assert_eq!(text.lines().collect::<Vec<_>>(), ["33", "0", "uid 999", "*", "en_US.utf8"]);
-    let refused = try_out(&image, "start docker-entrypoint.sh postgres; wait $server || true; cat log; exit 3");
+    assert_eq!(
+        text.lines().collect::<Vec<_>>(),
+        ["33", "0", "uid 999", "*", "en_US.utf8"]
+    );
+    let refused = try_out(
+        &image,
+        "start docker-entrypoint.sh postgres; wait $server || true; cat log; exit 3",
+    );
     assert_eq!(refused.status.code(), Some(3));
     assert!(String::from_utf8_lossy(&refused.stdout).contains("POSTGRES_PASSWORD"));
     // As the user 999 from the start, and as one that has no name.
@@ -132,10 +152,12 @@ kill -INT $server; wait $server
 #[tokio::test]
 #[ignore = "fetches packages and takes a minute"]
 async fn valkey_starts_as_its_public_image_does() {
-    let Some(image) = built("valkey/valkey:8").await else { return };
+    let Some(image) = built("valkey/valkey:8").await else {
+        return;
+    };
     let text = succeeds(
         &image,
-        r#"
+        r"
 start docker-entrypoint.sh valkey-server --requirepass secret --maxmemory 100mb
 until_works inside valkey-cli -a secret ping
 inside valkey-cli -a secret config get maxmemory 2> /dev/null | tail -n 1
@@ -148,7 +170,7 @@ start docker-entrypoint.sh /etc/demo/valkey.conf
 until_works inside valkey-cli -p 7000 ping
 inside valkey-cli -p 7000 config get protected-mode | tail -n 1
 kill $server; wait $server
-"#,
+",
     );
     assert_eq!(
         text.lines().collect::<Vec<_>>(),
@@ -159,7 +181,9 @@ kill $server; wait $server
 #[tokio::test]
 #[ignore = "fetches packages and takes a minute"]
 async fn mariadb_starts_as_its_public_image_does() {
-    let Some(image) = built("mariadb:11.8").await else { return };
+    let Some(image) = built("mariadb:11.8").await else {
+        return;
+    };
     let text = succeeds(
         &image,
         r#"
@@ -177,7 +201,10 @@ kill $server; wait $server
 "#,
     );
     assert_eq!(text.lines().collect::<Vec<_>>(), ["33", "0", "0", "*", "uid 999"]);
-    let refused = try_out(&image, "start docker-entrypoint.sh mariadbd; wait $server || true; cat log; exit 3");
+    let refused = try_out(
+        &image,
+        "start docker-entrypoint.sh mariadbd; wait $server || true; cat log; exit 3",
+    );
     assert!(String::from_utf8_lossy(&refused.stdout).contains("MARIADB_ROOT_PASSWORD"));
 }
 

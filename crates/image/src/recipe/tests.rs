@@ -23,7 +23,10 @@ fn every_recipe_that_comes_with_the_program_is_valid_and_no_two_claim_one_image(
             .count();
         assert_eq!(claimed, 1, "{}", recipe.name());
         assert!(!recipe.config.entrypoint.is_empty() && !recipe.config.cmd.is_empty());
-        let script = recipe.files.iter().find(|file| file.path.ends_with("docker-entrypoint.sh"));
+        let script = recipe
+            .files
+            .iter()
+            .find(|file| file.path.ends_with("docker-entrypoint.sh"));
         assert_eq!(script.unwrap().mode, 0o755, "{}", recipe.name());
     }
 }
@@ -31,7 +34,13 @@ fn every_recipe_that_comes_with_the_program_is_valid_and_no_two_claim_one_image(
 #[test]
 fn a_recipe_may_provide_its_image_and_more_precise_ones_of_its_suite() {
     let recipe = parse(GOOD).unwrap();
-    for name in ["demo:17", "docker.io/library/demo:17", "demo:17.6", "demo:17-trixie", "demo:17.6.1-trixie"] {
+    for name in [
+        "demo:17",
+        "docker.io/library/demo:17",
+        "demo:17.6",
+        "demo:17-trixie",
+        "demo:17.6.1-trixie",
+    ] {
         assert!(recipe.may_provide(&reference(name)), "{name}");
     }
     for name in [
@@ -99,13 +108,28 @@ fn recipes_that_cannot_be_meant_are_refused_with_the_reason() {
         (format!("{GOOD}files: [{{path: ../x, content: y}}]\n"), "path"),
         (format!("{GOOD}files: [{{path: /a/../b, content: y}}]\n"), "path"),
         (format!("{GOOD}files: [{{path: /a}}]\n"), "either"),
-        (format!("{GOOD}files: [{{path: /a, content: b, source: c}}]\n"), "either"),
-        (format!("{GOOD}files: [{{path: /a, content: b, mode: \"9\"}}]\n"), "mode"),
-        (format!("{GOOD}files: [{{path: /a, content: b, mode: \"77777\"}}]\n"), "mode"),
+        (
+            format!("{GOOD}files: [{{path: /a, content: b, source: c}}]\n"),
+            "either",
+        ),
+        (
+            format!("{GOOD}files: [{{path: /a, content: b, mode: \"9\"}}]\n"),
+            "mode",
+        ),
+        (
+            format!("{GOOD}files: [{{path: /a, content: b, mode: \"77777\"}}]\n"),
+            "mode",
+        ),
         (format!("{GOOD}exclude: [relative]\n"), "path"),
-        (format!("{GOOD}users: [{{name: \"a:b\", uid: 1, gid: 1, home: /a}}]\n"), "user"),
+        (
+            format!("{GOOD}users: [{{name: \"a:b\", uid: 1, gid: 1, home: /a}}]\n"),
+            "user",
+        ),
         (format!("{GOOD}users: [{{name: a, uid: -1, gid: 1, home: /a}}]\n"), ""),
-        (format!("{GOOD}users: [{{name: a, uid: 1, gid: 1, home: \"/a:/b\"}}]\n"), "path"),
+        (
+            format!("{GOOD}users: [{{name: a, uid: 1, gid: 1, home: \"/a:/b\"}}]\n"),
+            "path",
+        ),
         (format!("{GOOD}# {}", "x".repeat(2 << 20)), "larger"),
     ] {
         let error = parse(&text).unwrap_err().to_string();

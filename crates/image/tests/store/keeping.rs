@@ -220,13 +220,13 @@ async fn an_image_of_a_program_runs_with_nothing_but_what_is_in_it() {
     let store = place.store().await;
     let name: Reference = "localhost/true:1".parse().unwrap();
     let image = store
-        .from_executable(Path::new("/bin/true"), name.clone())
+        .add_executable(Path::new("/bin/true"), name.clone())
         .await
         .unwrap();
     assert_eq!(image.origin, Origin::Executable);
     assert_eq!(image.config.entrypoint, ["/true"]);
     assert!(image.config.labels["moorline.libraries"].contains("libc.so"));
-    let again = store.from_executable(Path::new("/bin/true"), name).await.unwrap();
+    let again = store.add_executable(Path::new("/bin/true"), name).await.unwrap();
     assert_eq!(again.digest, image.digest);
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: only root can change its root directory to run the program");

@@ -189,7 +189,7 @@ async fn a_registry_that_wants_a_login_gets_the_one_for_it() {
 async fn a_blob_that_the_registry_spoiled_is_refused_and_nothing_remains() {
     let Some(registry) = Registry::start(None) else { return };
     let content = layer(&[("tool", "v1")]);
-    publish(&registry, "app", "1", &[content.clone()], "app").await;
+    publish(&registry, "app", "1", std::slice::from_ref(&content), "app").await;
     let hex = moorline_image::Digest::of(&gzip(&content)).hex();
     let blobs = registry.directory.path().join("data/docker/registry/v2/blobs/sha256");
     let path = blobs.join(&hex[..2]).join(&hex).join("data");

@@ -46,10 +46,8 @@ impl Registry {
             Some(password) => {
                 let file = directory.path().join("htpasswd");
                 std::fs::write(&file, format!("somebody:{password}\n")).unwrap();
-                config.push_str(&format!(
-                    "auth:\n  htpasswd: {{realm: here, path: {}}}\n",
-                    file.display()
-                ));
+                let path = file.display().to_string();
+                config.extend(["auth:\n  htpasswd: {realm: here, path: ", &path, "}\n"]);
                 RegistryAuth::Basic("somebody".to_owned(), "hunter2".to_owned())
             }
         };
