@@ -124,12 +124,14 @@ impl Verb {
     pub(crate) fn of(method: &Method, path: &ResourcePath, watch: bool) -> Option<Self> {
         let collection = path.name.is_empty();
         Some(match *method {
-            Method::GET | Method::HEAD if watch || path.watch => Self::Watch,
-            Method::GET | Method::HEAD if collection => Self::List,
-            Method::GET | Method::HEAD => Self::Get,
-            Method::POST => Self::Create,
-            Method::PUT => Self::Update,
-            Method::PATCH => Self::Patch,
+            Method::GET if watch || path.watch => Self::Watch,
+            Method::GET if collection => Self::List,
+            Method::GET => Self::Get,
+            // Nothing of the server's own is asked for without its body; what a proxy leads to may be.
+            Method::HEAD if path.subresource == "proxy" => Self::Get,
+            Method::POST if collection || !path.subresource.is_empty() => Self::Create,
+            Method::PUT if !collection => Self::Update,
+            Method::PATCH if !collection => Self::Patch,
             Method::DELETE if collection => Self::DeleteCollection,
             Method::DELETE => Self::Delete,
             _ => return None,

@@ -46,16 +46,13 @@ impl Query {
     }
 
     /// Whether the request is to be carried through without leaving a trace.
-    pub(crate) fn dry_run(&self) -> Result<bool, ApiError> {
-        let mut dry = false;
-        for value in self.all("dryRun").filter(|value| !value.is_empty()) {
-            if value != "All" {
-                let message = format!("Invalid value: {value:?}: supported values: \"All\"");
-                return Err(ApiError::bad_request(message));
-            }
-            dry = true;
+    pub(crate) fn dry_run(&self, options: &GroupKind) -> Result<bool, ApiError> {
+        let asked: Vec<&str> = self.all("dryRun").filter(|value| !value.is_empty()).collect();
+        if asked.iter().any(|value| *value != "All") {
+            let error = FieldError::not_supported(&Path::root("dryRun"), asked, ["All"].as_slice());
+            return Err(ApiError::invalid(options, "", &[error]));
         }
-        Ok(dry)
+        Ok(!asked.is_empty())
     }
 
     /// Who writes, for the managed fields: as told, or the first part of the user agent.
@@ -143,13 +140,16 @@ impl ListOptions {
     }
 
     fn check(&self, watch: bool) -> Result<(), ApiError> {
-        let forbidden = |field: &str, why: &str| Err(invalid(&FieldError::forbidden(&Path::root(field), why)));
+        let forbidden = |field: &str, why: &str| Err(invalid(&[FieldError::forbidden(&Path::root(field), why)]));
         if watch {
             if self.send_initial_events.is_some() && self.version_match != Some(VersionMatch::NotOlderThan) {
-                return forbidden(
-                    "resourceVersionMatch",
-                    "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-                );
+                let at = Path::root("resourceVersionMatch");
+                let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+                let mut errors = vec![FieldError::forbidden(&at, why)];
+                if self.version_match.is_some() {
+                    errors.push(FieldError::not_supported(&at, "Exact", ["NotOlderThan"].as_slice()));
+                }
+                return Err(invalid(&errors));
             }
             if self.version_match.is_some() && self.send_initial_events.is_none() {
                 return forbidden(
@@ -208,19 +208,15 @@ fn version_match(query: &Query) -> Result<Option<VersionMatch>, ApiError> {
         Some("NotOlderThan") => Ok(Some(VersionMatch::NotOlderThan)),
         Some(other) => {
             let supported = ["Exact", "NotOlderThan", ""];
-            Err(invalid(&FieldError::not_supported(
+            Err(invalid(&[FieldError::not_supported(
                 &Path::root("resourceVersionMatch"),
                 other,
                 supported.as_slice(),
-            )))
+            )]))
         }
     }
 }
 
-fn invalid(error: &FieldError) -> ApiError {
-    ApiError::invalid(
-        &GroupKind::new("meta.k8s.io", "ListOptions"),
-        "",
-        std::slice::from_ref(error),
-    )
+fn invalid(errors: &[FieldError]) -> ApiError {
+    ApiError::invalid(&GroupKind::new("meta.k8s.io", "ListOptions"), "", errors)
 }

@@ -49,7 +49,10 @@ impl DeleteOptions {
             }
         }
         let mut options = Self::from_value(&given)?;
-        options.dry_run |= call.query.dry_run()?;
+        options.dry_run |= call.query.dry_run(&moorline_machinery::gvk::GroupKind::new(
+            "meta.k8s.io",
+            call.verb.options_kind(),
+        ))?;
         Ok(options)
     }
 

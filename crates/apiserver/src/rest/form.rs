@@ -58,7 +58,7 @@ impl ObjectForm {
 
     /// What a watch says when nothing has happened.
     pub(crate) fn bookmark(&self, revision: Revision, annotations: Option<Value>) -> Value {
-        let mut metadata = json!({ "resourceVersion": revision.to_string(), "creationTimestamp": null });
+        let mut metadata = json!({ "resourceVersion": revision.to_string() });
         if let Some(annotations) = annotations {
             metadata["annotations"] = annotations;
         }

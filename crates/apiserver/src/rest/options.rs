@@ -4,6 +4,7 @@ use bytes::Bytes;
 use http::{HeaderMap, header};
 use moorline_machinery::{
     decode::{self, DecodeError, Decoded, FieldValidation, Limits},
+    field::Path,
     gvk::{GroupKind, GroupVersionKind},
     meta,
     status::ApiError,
@@ -27,12 +28,17 @@ impl WriteOptions {
             .get(header::USER_AGENT)
             .and_then(|agent| agent.to_str().ok());
         let validation = call.query.get("fieldValidation").unwrap_or_default();
-        let options_kind = || GroupKind::new("meta.k8s.io", call.verb.options_kind());
+        let kind = GroupKind::new("meta.k8s.io", call.verb.options_kind());
+        let mut errors = Vec::new();
+        let given = call.query.get("fieldManager").unwrap_or_default();
+        meta::validate_field_manager(given, &Path::root("fieldManager"), &mut errors);
+        if !errors.is_empty() {
+            return Err(ApiError::invalid(&kind, "", &errors));
+        }
         Ok(Self {
-            dry_run: call.query.dry_run()?,
+            dry_run: call.query.dry_run(&kind)?,
             manager: call.query.field_manager(user_agent),
-            validation: FieldValidation::parse(validation)
-                .map_err(|error| ApiError::invalid(&options_kind(), "", &[error]))?,
+            validation: FieldValidation::parse(validation).map_err(|error| ApiError::invalid(&kind, "", &[error]))?,
         })
     }
 

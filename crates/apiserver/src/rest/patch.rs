@@ -64,7 +64,7 @@ pub(crate) async fn patch(call: &Call<'_>) -> Result<Response<Body>, ApiError> {
                 .map(|patched| object = patched),
         }
         .map_err(|error| refused(&error))?;
-        check_identity(call, &object, old)?;
+        check_identity(&object, old)?;
         let mut problems = document.duplicates.clone();
         let strict = options.validation == FieldValidation::Strict;
         let patched = if strict { object.to_string() } else { String::new() };
@@ -187,12 +187,14 @@ fn invalid_patch(patched: String, error: &StrictError) -> ApiError {
     ApiError::invalid(&GroupKind::new("", ""), "", &[error])
 }
 
-fn check_identity(call: &Call<'_>, object: &Value, old: &Value) -> Result<(), ApiError> {
+fn check_identity(object: &Value, old: &Value) -> Result<(), ApiError> {
     let (new, old) = (meta::of(object), meta::of(old));
     if new.name() != old.name() {
-        let metadata = Path::root("metadata");
-        let error = FieldError::invalid(&metadata.child("name"), new.name(), "field is immutable");
-        return Err(ApiError::invalid(&call.resource.group_kind(), old.name(), &[error]));
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({}) does not match the name on the URL ({})",
+            new.name(),
+            old.name()
+        )));
     }
     if new.namespace() != old.namespace() {
         return Err(ApiError::bad_request(

@@ -203,7 +203,9 @@ impl Token {
     }
 
     fn decode(text: &str) -> Result<Self, ApiError> {
-        let refuse = |why: &dyn std::fmt::Display| ApiError::bad_request(format!("continue key is not valid: {why}"));
+        let refuse = |why: &dyn std::fmt::Display| {
+            ApiError::bad_request(format!("invalid continue token: continue key is not valid: {why}"))
+        };
         let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|error| refuse(&error))?;
         let token: Self = serde_json::from_slice(&bytes).map_err(|error| refuse(&error))?;
         if token.v != TOKEN_VERSION || token.rv == 0 || !token.start.contains('/') {

@@ -84,7 +84,10 @@ async fn evict(call: &Call<'_>) -> Result<Response<Body>, ApiError> {
         spend_budget(call, &pod).await?;
     }
     let mut options = DeleteOptions::from_value(&body["deleteOptions"])?;
-    options.dry_run |= call.query.dry_run()?;
+    options.dry_run |= call.query.dry_run(&moorline_machinery::gvk::GroupKind::new(
+        "meta.k8s.io",
+        call.verb.options_kind(),
+    ))?;
     delete::delete_object(call, &call.path.name, &options, &mut Vec::new()).await?;
     let mut status = Status::success(None);
     status.code = 201;

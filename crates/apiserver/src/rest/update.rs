@@ -168,7 +168,13 @@ fn check_uid(resource: &ResourceType, new: &Value, old: &Value) -> Result<(), Ap
         return Ok(());
     }
     let name = meta::of(old).name();
-    let key = format!("/registry/{}/{name}", resource.storage);
+    let namespace = meta::of(old).namespace();
+    let place = if namespace.is_empty() {
+        String::new()
+    } else {
+        format!("{namespace}/")
+    };
+    let key = format!("/registry/{}/{place}{name}", resource.storage);
     Err(ApiError::update_uid_mismatch(
         &resource.group_resource(),
         name,

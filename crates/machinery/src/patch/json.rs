@@ -20,7 +20,7 @@ pub fn json_patch(document: &mut Value, patch: &Value) -> Result<(), PatchError>
     let Some(operations) = patch.as_array() else {
         let found = kind_of(patch);
         return Err(PatchError::Malformed(format!(
-            "json: cannot unmarshal {found} into Go value of type jsonpatch.Patch"
+            "error decoding patch: json: cannot unmarshal {found} into Go value of type []handlers.jsonPatchOp"
         )));
     };
     if operations.len() > MAX_OPERATIONS {
@@ -277,7 +277,7 @@ mod tests {
             (
                 json!({"op": "add"}),
                 400,
-                "json: cannot unmarshal object into Go value of type jsonpatch.Patch",
+                "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp",
             ),
             (
                 json!([1]),

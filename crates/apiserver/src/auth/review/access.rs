@@ -37,10 +37,11 @@ pub fn access_review(review: Value, roles: &RoleIndex) -> Result<Value, ApiError
 /// `LocalSubjectAccessReview`: may they, here?
 pub fn local_access_review(review: Value, namespace: &str, roles: &RoleIndex) -> Result<Value, ApiError> {
     let mut errors = Vec::new();
-    let own = review
+    let given = review
         .get("metadata")
-        .map_or("", |metadata| text(metadata, "namespace"))
-        .to_owned();
+        .map_or("", |metadata| text(metadata, "namespace"));
+    // One that names no namespace is about the one that it is sent to.
+    let own = if given.is_empty() { namespace } else { given }.to_owned();
     check_attributes(&review, &mut errors);
     check_subject(&review, &mut errors);
     check_metadata(&review, Some("namespace"), &mut errors);

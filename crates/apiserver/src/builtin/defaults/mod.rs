@@ -27,6 +27,7 @@ pub(crate) fn fill(group: &str, kind: &str, object: &mut Value) {
         ("", "Service") => service(fields),
         ("", "Secret") => absent(fields, "type", || json!("Opaque")),
         ("", "Namespace") => namespace(fields),
+        ("", "Node") => node(fields),
         ("", "PersistentVolumeClaim") => {
             let spec = object_at(fields, "spec");
             absent(spec, "volumeMode", || json!("Filesystem"));
@@ -164,6 +165,16 @@ fn each<'f>(fields: &'f mut Map<String, Value>, name: &str) -> impl Iterator<Ite
         .into_iter()
         .flatten()
         .filter_map(Value::as_object_mut)
+}
+
+/// A node's one range of addresses is also the first of its list of them.
+fn node(fields: &mut Map<String, Value>) {
+    if let Some(spec) = part(fields, "spec") {
+        let range = text(spec.get("podCIDR"));
+        if !range.is_empty() {
+            absent(spec, "podCIDRs", || json!([range]));
+        }
+    }
 }
 
 fn namespace(fields: &mut Map<String, Value>) {
