@@ -76,9 +76,10 @@ impl Expression {
     }
 
     fn compile_with(source: &str, variables: &[&str], literals: Literals) -> Result<Self, String> {
-        let parsed = Parser::new()
-            .enable_optional_syntax(true)
-            .parse(source)
+        // The parser counts its depth down past nothing on some sources that are no expression, and panics.
+        let parse = || Parser::new().enable_optional_syntax(true).parse(source);
+        let parsed = std::panic::catch_unwind(parse)
+            .map_err(|_| "the expression cannot be parsed".to_owned())?
             .map_err(|errors| {
                 let errors: Vec<_> = errors
                     .errors
