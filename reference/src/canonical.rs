@@ -28,6 +28,8 @@ static TIME: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z| \+0000 UTC)").expect("a fixed pattern"));
 static SERVICE_ADDRESS: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"\b10\.96\.\d{1,3}\.\d{1,3}\b").expect("a fixed pattern"));
+static OWN_ADDRESS: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"\b127\.0\.0\.1:\d{4,5}\b").expect("a fixed pattern"));
 static NUMBER: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\b\d+\b").expect("a fixed pattern"));
 static AGE: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"^(\d+[smhdy])+$|^<invalid>$").expect("a fixed pattern"));
 
@@ -135,6 +137,12 @@ impl Canonical {
                 )
             });
         }
+        for rules in ["resourceRules", "nonResourceRules"] {
+            // They come in the order of a hash table.
+            if let Some(Value::Array(rules)) = map.get_mut(rules) {
+                rules.sort_by_key(Value::to_string);
+            }
+        }
         let named = map
             .into_iter()
             .map(|(key, value)| {
@@ -207,7 +215,7 @@ impl Canonical {
         });
         let text = UID.replace_all(&text, |found: &Captures<'_>| self.name(&found[0], "uid", place));
         let text = SERVICE_ADDRESS.replace_all(&text, |found: &Captures<'_>| self.name(&found[0], "address", place));
-        let mut text = text.into_owned();
+        let mut text = OWN_ADDRESS.replace_all(&text, "<own address>").into_owned();
         for (name, canonical) in &self.generated {
             text = text.replace(name.as_str(), canonical);
         }

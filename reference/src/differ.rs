@@ -53,6 +53,16 @@ fn walk(place: &str, ours: Option<&Value>, theirs: Option<&Value>, found: &mut V
                 walk(&format!("{place}/{step}"), a.get(key), b.get(key), found);
             }
         }
+        (Some(Value::Array(a)), Some(Value::Array(b))) if a.len() != b.len() && named(a) && named(b) => {
+            // One that is missing must not make all that follow it differ.
+            for item in a {
+                let other = b.iter().find(|other| name(other) == name(item));
+                walk(&format!("{place}/{}", name(item)), Some(item), other, found);
+            }
+            for item in b.iter().filter(|item| !a.iter().any(|other| name(other) == name(item))) {
+                walk(&format!("{place}/{}", name(item)), None, Some(item), found);
+            }
+        }
         (Some(Value::Array(a)), Some(Value::Array(b))) => {
             for index in 0..a.len().max(b.len()) {
                 walk(&format!("{place}/{index}"), a.get(index), b.get(index), found);
@@ -67,11 +77,29 @@ fn walk(place: &str, ours: Option<&Value>, theirs: Option<&Value>, found: &mut V
     }
 }
 
+fn name(item: &Value) -> &str {
+    let name = item.get("name").or_else(|| item.pointer("/metadata/name"));
+    name.or_else(|| item.get("resource"))
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+}
+
+fn named(items: &[Value]) -> bool {
+    items.iter().all(|item| !name(item).is_empty())
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn items_with_names_are_compared_by_them_where_one_is_missing() {
+        let found = differences(&json!([{"name": "b"}]), &json!([{"name": "a"}, {"name": "b"}]));
+        let places: Vec<&str> = found.iter().map(|difference| difference.place.as_str()).collect();
+        assert_eq!(places, ["/a"]);
+    }
 
     #[test]
     fn a_difference_is_told_at_its_own_place() {

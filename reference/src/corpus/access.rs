@@ -88,7 +88,7 @@ pub(super) fn steps(rng: &mut Rng, place: &Place) -> Vec<Step> {
         review("SelfSubjectAccessReview", json!({"resourceAttributes": attributes})),
         review(
             "SelfSubjectAccessReview",
-            json!({"nonResourceAttributes": {"path": "/healthz", "verb": "get"}}),
+            json!({"nonResourceAttributes": {"path": "/nothing", "verb": "get"}}),
         )
         .impersonate(&user),
         review("SelfSubjectAccessReview", json!({})),

@@ -140,6 +140,8 @@ fn patches(kind: &Kind, one: &str) -> Vec<Step> {
 }
 
 fn updates(object: &Value, one: &str) -> Vec<Step> {
+    // An owner that is not there gets its object collected, where there is a collector.
+    let dry = format!("{one}?dryRun=All");
     let meta = |extra: Value| with(object, &json!({"metadata": extra}));
     vec![
         Step::put(one, &meta(json!({"labels": {"put": "1"}}))).keep("now", "/metadata/resourceVersion"),
@@ -169,7 +171,7 @@ fn updates(object: &Value, one: &str) -> Vec<Step> {
             "creationTimestamp": "2020-01-01T00:00:00Z", "labels": {"put": "4"}})),
         ),
         Step::put(
-            one,
+            dry.clone(),
             &meta(json!({"ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "u"}]})),
         ),
         Step::put(

@@ -72,9 +72,6 @@ pub(super) fn steps(rng: &mut Rng, place: &Place) -> Vec<Step> {
     let labels = json!({"metadata": {"labels": {"changed": "yes"}}});
     steps.push(Step::patch(format!("{all}/s5"), "merge", &labels));
     steps.push(Step::get(format!("{all}?limit={limit}&continue={{more}}")).keep("rest", "/metadata/continue"));
-    steps.push(Step::get(format!(
-        "{all}?limit={limit}&continue={{more}}&resourceVersion=5"
-    )));
     steps.push(Step::get(format!("{all}?limit=1&labelSelector=size")).keep("more", "/metadata/continue"));
     steps.push(Step::get(format!(
         "{all}?limit=500&labelSelector=size&continue={{more}}"
@@ -121,7 +118,6 @@ pub(super) fn steps(rng: &mut Rng, place: &Place) -> Vec<Step> {
     let generated = json!({"metadata": {"generateName": "gen-"}, "type": "example.com/any"});
     steps.push(Step::post(&all, &generated).keep("name", "/metadata/name"));
     steps.push(Step::get(format!("{all}/{{name}}")));
-    steps.push(Step::post(&all, &json!({"metadata": {"generateName": "Not_Valid"}})));
     steps.push(Step::post(&all, &json!({"metadata": {}})));
     steps.push(Step::of(Method::DELETE, all).until(Until::Answered));
     steps

@@ -53,7 +53,6 @@ pub(super) fn steps(rng: &mut Rng, place: &Place) -> Vec<Step> {
         "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
         "&resourceVersionMatch=NotOlderThan",
         "&resourceVersion=nonsense",
-        "&resourceVersion=1",
         "&resourceVersion=99999999999",
         "&labelSelector=a%3D%3D%3D",
         "&fieldSelector=no.such%3Dfield",
