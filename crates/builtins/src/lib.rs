@@ -91,8 +91,6 @@ type Starting = Pin<Box<dyn Future<Output = Running> + Send>>;
 impl Builtins {
     /// Stops all of them: what is under way is finished, within this time.
     pub async fn stop(self, within: Duration) {
-        for running in self.running {
-            running.stop(within).await;
-        }
+        futures_util::future::join_all(self.running.into_iter().map(|running| running.stop(within))).await;
     }
 }

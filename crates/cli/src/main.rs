@@ -13,7 +13,10 @@ mod instance;
 mod node;
 mod up;
 
-use std::{io::Write as _, process::ExitCode};
+use std::{
+    io::{IsTerminal as _, Write as _},
+    process::ExitCode,
+};
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
@@ -51,7 +54,9 @@ fn main() -> ExitCode {
     }
     let arguments = Arguments::parse();
     let filter = EnvFilter::try_from_env("MOORLINE_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    let output = fmt::layer().with_writer(std::io::stderr);
+    let output = fmt::layer()
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr);
     tracing_subscriber::registry().with(filter).with(output).init();
     let result = match arguments.command {
         Command::Up(arguments) => up::run(&arguments),

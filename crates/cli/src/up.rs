@@ -82,11 +82,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             how_to_reach(&instance)
         ));
     }
-    if arguments.detach {
+    let result = if arguments.detach {
         runtime.block_on(detach(&instance))
     } else {
         runtime.block_on(serve(&instance, arguments))
-    }
+    };
+    // Threads that wait for pods wait for as long as those run; nothing is lost with them.
+    runtime.shutdown_background();
+    result
 }
 
 fn how_to_reach(instance: &Instance) -> String {
@@ -215,11 +218,14 @@ async fn serve(instance: &Instance, arguments: &Arguments) -> Result<()> {
     };
     drop(answering);
     let _ = std::fs::remove_file(instance.socket());
+    tracing::info!("ending: controllers");
     controllers.stop(PATIENCE).await;
+    tracing::info!("ending: nodes");
     // The API server still has a hand on it, and lets go when it stops.
     if let Some(machine) = Arc::into_inner(machine) {
         machine.stop().await;
     }
+    tracing::info!("ending: API server");
     server.stop(PATIENCE).await;
     if why == Ending::EndPods {
         Machine::purge_stopped(&purged).await.context("cannot end the pods")?;
