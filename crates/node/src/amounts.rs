@@ -19,7 +19,11 @@ impl Amounts {
     /// Reads the amounts of a resource list. What is no quantity counts as nothing: the server has refused it already.
     pub fn of(list: Option<&BTreeMap<String, ApiQuantity>>) -> Self {
         let amounts = list.into_iter().flatten();
-        Self(amounts.map(|(name, quantity)| (name.clone(), amount(name, quantity))).collect())
+        Self(
+            amounts
+                .map(|(name, quantity)| (name.clone(), amount(name, quantity)))
+                .collect(),
+        )
     }
 
     /// How much there is of a resource: thousandths of a core for `cpu`, units for everything else.
@@ -121,7 +125,12 @@ pub(crate) fn pod_limit(spec: &PodSpec, resource: &str) -> Option<i64> {
         return Some(whole + Amounts::of(spec.overhead.as_ref()).get(resource));
     }
     let unbounded = |container: &Container| Side::Limits.of(container.resources.as_ref()).get(resource) == 0;
-    if spec.containers.iter().chain(spec.init_containers.iter().flatten()).any(unbounded) {
+    if spec
+        .containers
+        .iter()
+        .chain(spec.init_containers.iter().flatten())
+        .any(unbounded)
+    {
         return None;
     }
     let total = of_containers(spec, |container| Side::Limits.of(container.resources.as_ref()));
@@ -151,7 +160,11 @@ fn of_containers(spec: &PodSpec, of: impl Fn(&Container) -> Amounts) -> Amounts 
 }
 
 fn allocated(status: &PodStatus, container: &str) -> Option<Amounts> {
-    let all = status.container_statuses.iter().flatten().chain(status.init_container_statuses.iter().flatten());
+    let all = status
+        .container_statuses
+        .iter()
+        .flatten()
+        .chain(status.init_container_statuses.iter().flatten());
     let status = all.into_iter().find(|status| status.name == container)?;
     status.allocated_resources.as_ref().map(|list| Amounts::of(Some(list)))
 }
@@ -163,7 +176,10 @@ pub fn qos_class(spec: &PodSpec) -> &'static str {
     let mut guaranteed = true;
     let mut look = |requirements: Option<&ResourceRequirements>| {
         let (requests, limits) = (Side::Requests.of(requirements), Side::Limits.of(requirements));
-        any |= requests.iter().chain(limits.iter()).any(|(name, amount)| known(name) && amount > 0);
+        any |= requests
+            .iter()
+            .chain(limits.iter())
+            .any(|(name, amount)| known(name) && amount > 0);
         for name in ["cpu", "memory"] {
             let limit = limits.get(name);
             guaranteed &= limit > 0 && requests.get(name) == limit;
@@ -213,7 +229,9 @@ mod tests {
     #[test]
     fn classes_follow_requests_and_limits() {
         let of = |resources: serde_json::Value| {
-            qos_class(&spec(json!({ "containers": [{ "name": "c", "resources": resources }] })))
+            qos_class(&spec(
+                json!({ "containers": [{ "name": "c", "resources": resources }] }),
+            ))
         };
         assert_eq!(of(json!({})), "BestEffort");
         assert_eq!(of(json!({ "requests": { "cpu": "1" } })), "Burstable");

@@ -38,14 +38,23 @@ impl Recorder {
     pub(crate) fn new(client: Client, component: &str, host: Option<&str>) -> Self {
         let (sender, receiver) = mpsc::channel(WAITING);
         tokio::spawn(write(client, receiver));
-        let source = EventSource { component: Some(component.to_owned()), host: host.map(str::to_owned) };
+        let source = EventSource {
+            component: Some(component.to_owned()),
+            host: host.map(str::to_owned),
+        };
         Self { source, sender }
     }
 
     /// The same writer under another name.
     pub(crate) fn on_behalf_of(&self, component: &str, host: Option<&str>) -> Self {
-        let source = EventSource { component: Some(component.to_owned()), host: host.map(str::to_owned) };
-        Self { source, sender: self.sender.clone() }
+        let source = EventSource {
+            component: Some(component.to_owned()),
+            host: host.map(str::to_owned),
+        };
+        Self {
+            source,
+            sender: self.sender.clone(),
+        }
     }
 
     /// Tells something about an object.
@@ -81,15 +90,17 @@ impl Recorder {
 /// What makes two events the same.
 type Same = (Option<String>, Option<String>, String, String);
 
-async fn write(
-    client: Client,
-    mut receiver: mpsc::Receiver<(ObjectReference, EventSource, Severity, String, String)>,
-) {
+async fn write(client: Client, mut receiver: mpsc::Receiver<(ObjectReference, EventSource, Severity, String, String)>) {
     let mut seen: HashMap<Same, (String, i32)> = HashMap::new();
     while let Some((object, source, severity, reason, message)) = receiver.recv().await {
         let namespace = object.namespace.clone().unwrap_or_else(|| "default".to_owned());
         let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
-        let same = (object.uid.clone(), object.field_path.clone(), reason.clone(), message.clone());
+        let same = (
+            object.uid.clone(),
+            object.field_path.clone(),
+            reason.clone(),
+            message.clone(),
+        );
         let before = seen.get(&same).cloned();
         let now = Time(seconds(Timestamp::now()));
         if let Some((name, count)) = before {
@@ -102,7 +113,11 @@ async fn write(
         let stamp = Timestamp::now().as_nanosecond();
         let name = format!("{}.{stamp:x}", object.name.as_deref().unwrap_or("object"));
         let event = Event {
-            metadata: ObjectMeta { name: Some(name.clone()), namespace: Some(namespace), ..ObjectMeta::default() },
+            metadata: ObjectMeta {
+                name: Some(name.clone()),
+                namespace: Some(namespace),
+                ..ObjectMeta::default()
+            },
             involved_object: object,
             reason: Some(reason),
             message: Some(message),

@@ -52,9 +52,7 @@ mod volume;
 
 pub use amounts::{Amounts, pod_requests, qos_class};
 pub use key::Key;
-pub use machine::{
-    ContainerUsage, Error, LogQuery, Machine, MachineConfig, Mode, NodeConfig, PodUsage, StreamError,
-};
+pub use machine::{ContainerUsage, Error, LogQuery, Machine, MachineConfig, Mode, NodeConfig, PodUsage, StreamError};
 /// What streams of pods are made of.
 pub use moorline_container as container;
 pub use simulated::{FAIL_WITH, READY_AFTER, SIMULATED, SimulatedConfig};

@@ -83,7 +83,17 @@ where
 {
     /// Begins to follow what the API shows.
     pub(crate) fn follow(api: Api<K>, config: watcher::Config) -> Self {
-        Self::from_stream(watcher(api, config).default_backoff())
+        let events = watcher(api, config).default_backoff();
+        let shared = Arc::new(Shared {
+            state: Mutex::new(Content {
+                objects: HashMap::new(),
+                listeners: Vec::new(),
+            }),
+            synced: watch::Sender::new(false),
+            version: watch::Sender::new(0),
+        });
+        let task = tokio::spawn(follow(shared.clone(), events));
+        Self { shared, task }
     }
 }
 
@@ -91,19 +101,6 @@ impl<K> Mirror<K>
 where
     K: Resource + Send + Sync + 'static,
 {
-    /// Begins to follow a stream of a watcher.
-    pub(crate) fn from_stream(
-        events: impl futures_util::Stream<Item = watcher::Result<watcher::Event<K>>> + Send + 'static,
-    ) -> Self {
-        let shared = Arc::new(Shared {
-            state: Mutex::new(Content { objects: HashMap::new(), listeners: Vec::new() }),
-            synced: watch::Sender::new(false),
-            version: watch::Sender::new(0),
-        });
-        let task = tokio::spawn(follow(shared.clone(), events));
-        Self { shared, task }
-    }
-
     /// Waits until everything that was there at the start has been seen.
     pub(crate) async fn synced(&self) {
         let mut synced = self.shared.synced.subscribe();
@@ -174,7 +171,12 @@ async fn follow<K: Resource>(
             }
             Ok(watcher::Event::InitDone) => {
                 let mut content = shared.lock();
-                let gone: Vec<_> = content.objects.keys().filter(|key| !listing.contains_key(key)).cloned().collect();
+                let gone: Vec<_> = content
+                    .objects
+                    .keys()
+                    .filter(|key| !listing.contains_key(key))
+                    .cloned()
+                    .collect();
                 for key in gone {
                     if let Some(object) = content.objects.remove(&key) {
                         content.tell(&Change::Deleted(object));

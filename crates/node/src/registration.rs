@@ -23,7 +23,7 @@ pub(crate) const RENEW: Duration = Duration::from_secs(10);
 /// For how long that counts.
 const LEASE: i32 = 40;
 /// How often it says how it is, if nothing changed.
-const REPORT: Duration = Duration::from_secs(60);
+const REPORT: Duration = Duration::from_mins(1);
 /// Where leases of nodes are.
 pub(crate) const LEASES: &str = "kube-node-lease";
 
@@ -55,7 +55,11 @@ pub(crate) struct MachineFacts {
 impl MachineFacts {
     /// Reads them; what cannot be read is left out.
     pub(crate) fn read() -> Self {
-        let read = |path: &str| std::fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default();
+        let read = |path: &str| {
+            std::fs::read_to_string(path)
+                .map(|text| text.trim().to_owned())
+                .unwrap_or_default()
+        };
         let release = read("/etc/os-release");
         let name = release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="));
         Self {
@@ -69,8 +73,11 @@ impl MachineFacts {
 
 impl Identity {
     fn status(&self, now: Timestamp, before: Option<&Node>) -> Value {
-        let mut addresses: Vec<Value> =
-            self.addresses.iter().map(|ip| json!({ "type": "InternalIP", "address": ip })).collect();
+        let mut addresses: Vec<Value> = self
+            .addresses
+            .iter()
+            .map(|ip| json!({ "type": "InternalIP", "address": ip }))
+            .collect();
         addresses.push(json!({ "type": "Hostname", "address": self.name }));
         json!({
             "capacity": self.capacity,
@@ -99,16 +106,35 @@ pub(crate) fn architecture() -> &'static str {
 }
 
 fn conditions(now: Timestamp, before: Option<&Node>) -> Vec<NodeCondition> {
-    let told = before.and_then(|node| node.status.as_ref()).and_then(|status| status.conditions.as_deref());
+    let told = before
+        .and_then(|node| node.status.as_ref())
+        .and_then(|status| status.conditions.as_deref());
     let told = told.unwrap_or_default();
     let texts = [
-        ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
-        ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
-        ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+        (
+            "MemoryPressure",
+            "False",
+            "KubeletHasSufficientMemory",
+            "kubelet has sufficient memory available",
+        ),
+        (
+            "DiskPressure",
+            "False",
+            "KubeletHasNoDiskPressure",
+            "kubelet has no disk pressure",
+        ),
+        (
+            "PIDPressure",
+            "False",
+            "KubeletHasSufficientPID",
+            "kubelet has sufficient PID available",
+        ),
         ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
     ];
     let conditions = texts.map(|(type_, status, reason, message)| {
-        let old = told.iter().find(|condition| condition.type_ == type_ && condition.status == status);
+        let old = told
+            .iter()
+            .find(|condition| condition.type_ == type_ && condition.status == status);
         let since = old.and_then(|old| old.last_transition_time.clone());
         NodeCondition {
             type_: type_.to_owned(),
@@ -157,7 +183,9 @@ async fn report(client: &Client, identity: &Identity) -> kube::Result<Node> {
     let before = nodes.get_opt(&identity.name).await?;
     let status = identity.status(seconds(Timestamp::now()), before.as_ref());
     let patch = Patch::Strategic(json!({ "status": status }));
-    nodes.patch_status(&identity.name, &PatchParams::default(), &patch).await
+    nodes
+        .patch_status(&identity.name, &PatchParams::default(), &patch)
+        .await
 }
 
 /// Keeps a node alive in the API until it is dropped.

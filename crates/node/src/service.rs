@@ -70,7 +70,9 @@ fn render(
     let mut by_service: BTreeMap<Key, Vec<&EndpointSlice>> = BTreeMap::new();
     for slice in slices {
         let labels = slice.metadata.labels.as_ref();
-        let Some(service) = labels.and_then(|labels| labels.get("kubernetes.io/service-name")) else { continue };
+        let Some(service) = labels.and_then(|labels| labels.get("kubernetes.io/service-name")) else {
+            continue;
+        };
         if slice.address_type != "IPv4" {
             continue;
         }
@@ -100,7 +102,10 @@ fn render(
 
 /// The addresses of a service in the service range; none for a headless one.
 fn cluster_ips(spec: &ServiceSpec) -> Vec<Ipv4Addr> {
-    let all = spec.cluster_ips.clone().unwrap_or_else(|| spec.cluster_ip.clone().into_iter().collect());
+    let all = spec
+        .cluster_ips
+        .clone()
+        .unwrap_or_else(|| spec.cluster_ip.clone().into_iter().collect());
     all.iter().filter_map(|ip| ip.parse().ok()).collect()
 }
 
@@ -116,14 +121,21 @@ fn rules_of(
         return None;
     }
     let balanced = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
-    let balanced = balanced.into_iter().flat_map(|balancer| balancer.ingress.iter().flatten());
+    let balanced = balanced
+        .into_iter()
+        .flat_map(|balancer| balancer.ingress.iter().flatten());
     let balanced = balanced.filter_map(|ingress| ingress.ip.as_ref());
     let external = spec.external_ips.iter().flatten().chain(balanced);
     let affinity = match spec.session_affinity.as_deref() {
         Some("ClientIP") => {
-            let config = spec.session_affinity_config.as_ref().and_then(|config| config.client_ip.as_ref());
+            let config = spec
+                .session_affinity_config
+                .as_ref()
+                .and_then(|config| config.client_ip.as_ref());
             let seconds = config.and_then(|config| config.timeout_seconds).unwrap_or(10800);
-            Affinity::ClientAddress { timeout: Duration::from_secs(u64::try_from(seconds).unwrap_or(10800)) }
+            Affinity::ClientAddress {
+                timeout: Duration::from_secs(u64::try_from(seconds).unwrap_or(10800)),
+            }
         }
         _ => Affinity::None,
     };
@@ -134,8 +146,16 @@ fn rules_of(
     let ports = spec.ports.iter().flatten().map(|port| ServicePort {
         protocol: protocol(port.protocol.as_deref()),
         port: u16::try_from(port.port).unwrap_or(0),
-        node_port: port.node_port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0),
-        endpoints: endpoints(slices, port.name.as_deref().unwrap_or(""), protocol(port.protocol.as_deref()), host),
+        node_port: port
+            .node_port
+            .and_then(|port| u16::try_from(port).ok())
+            .filter(|port| *port > 0),
+        endpoints: endpoints(
+            slices,
+            port.name.as_deref().unwrap_or(""),
+            protocol(port.protocol.as_deref()),
+            host,
+        ),
     });
     Some(ServiceRules {
         name: key.to_string(),
@@ -159,16 +179,26 @@ fn endpoints(slices: &[&EndpointSlice], name: &str, protocol_: Protocol, host: I
     let mut ready = BTreeSet::new();
     let mut serving = BTreeSet::new();
     for slice in slices {
-        let port = slice.ports.iter().flatten().find(|port| {
-            port.name.as_deref().unwrap_or("") == name && protocol(port.protocol.as_deref()) == protocol_
-        });
-        let Some(port) = port.and_then(|port| u16::try_from(port.port?).ok()) else { continue };
+        let port =
+            slice.ports.iter().flatten().find(|port| {
+                port.name.as_deref().unwrap_or("") == name && protocol(port.protocol.as_deref()) == protocol_
+            });
+        let Some(port) = port.and_then(|port| u16::try_from(port.port?).ok()) else {
+            continue;
+        };
         for endpoint in slice.endpoints.iter().flatten() {
-            let node = endpoint.node_name.as_ref().and_then(|name| net::NodeName::new(name.clone()).ok());
+            let node = endpoint
+                .node_name
+                .as_ref()
+                .and_then(|name| net::NodeName::new(name.clone()).ok());
             for address in endpoint.addresses.iter().filter_map(|ip| ip.parse::<Ipv4Addr>().ok()) {
                 // Packets of pods cannot be led to the machine's loopback.
                 let address = if address.is_loopback() { host } else { address };
-                let made = Endpoint { address, port, node: node.clone() };
+                let made = Endpoint {
+                    address,
+                    port,
+                    node: node.clone(),
+                };
                 if is_ready(endpoint) {
                     ready.insert(made);
                 } else if is_serving(endpoint) {
@@ -182,11 +212,17 @@ fn endpoints(slices: &[&EndpointSlice], name: &str, protocol_: Protocol, host: I
 }
 
 fn is_ready(endpoint: &ApiEndpoint) -> bool {
-    endpoint.conditions.as_ref().is_none_or(|conditions| conditions.ready != Some(false))
+    endpoint
+        .conditions
+        .as_ref()
+        .is_none_or(|conditions| conditions.ready != Some(false))
 }
 
 fn is_serving(endpoint: &ApiEndpoint) -> bool {
-    endpoint.conditions.as_ref().is_some_and(|conditions| conditions.serving == Some(true))
+    endpoint
+        .conditions
+        .as_ref()
+        .is_some_and(|conditions| conditions.serving == Some(true))
 }
 
 fn names_of(spec: &ServiceSpec, slices: &[&EndpointSlice]) -> ServiceAddresses {
@@ -223,7 +259,11 @@ fn names_of(spec: &ServiceSpec, slices: &[&EndpointSlice]) -> ServiceAddresses {
             .collect();
         for endpoint in slice.endpoints.iter().flatten().filter(|endpoint| is_ready(endpoint)) {
             for address in endpoint.addresses.iter().filter_map(|ip| ip.parse().ok()) {
-                found.push(HeadlessEndpoint { address, hostname: endpoint.hostname.clone(), ports: ports.clone() });
+                found.push(HeadlessEndpoint {
+                    address,
+                    hostname: endpoint.hostname.clone(),
+                    ports: ports.clone(),
+                });
             }
         }
     }

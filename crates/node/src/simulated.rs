@@ -122,7 +122,10 @@ fn identity(number: usize, config: &SimulatedConfig) -> Identity {
         allocatable: amounts.clone(),
         capacity: amounts,
         runtime: "simulated://1".to_owned(),
-        machine: MachineFacts { os_image: "simulated".to_owned(), ..MachineFacts::default() },
+        machine: MachineFacts {
+            os_image: "simulated".to_owned(),
+            ..MachineFacts::default()
+        },
         name,
     }
 }
@@ -136,12 +139,16 @@ fn address(number: usize) -> IpAddr {
 async fn run(client: Client, config: SimulatedConfig, pods: Arc<Mirror<Pod>>) {
     let mut changes = pods.subscribe();
     let room = Arc::new(Semaphore::new(AT_ONCE));
-    let ours: BTreeMap<String, IpAddr> = (1..=config.nodes).map(|number| (name(number), address(number))).collect();
+    let ours: BTreeMap<String, IpAddr> = (1..=config.nodes)
+        .map(|number| (name(number), address(number)))
+        .collect();
     let config = Arc::new(config);
     while let Some(change) = changes.recv().await {
         let Change::Applied(pod) = change else { continue };
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
-        let Some(host) = node.and_then(|node| ours.get(node)).copied() else { continue };
+        let Some(host) = node.and_then(|node| ours.get(node)).copied() else {
+            continue;
+        };
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
         let begins = phase.is_none_or(|phase| phase == "Pending") && !is_told(&pod);
         let ends = pod.metadata.deletion_timestamp.is_some();
@@ -150,11 +157,19 @@ async fn run(client: Client, config: SimulatedConfig, pods: Arc<Mirror<Pod>>) {
         }
         let (client, config, room) = (client.clone(), config.clone(), room.clone());
         tokio::spawn(async move {
-            let wait = if ends { config.end_after } else { ready_after(&pod, &config) };
+            let wait = if ends {
+                config.end_after
+            } else {
+                ready_after(&pod, &config)
+            };
             tokio::time::sleep(wait).await;
             // The semaphore is never closed.
             let Ok(_turn) = room.acquire_owned().await else { return };
-            let outcome = if ends { end(&client, &pod).await } else { begin(&client, &pod, &config, host).await };
+            let outcome = if ends {
+                end(&client, &pod).await
+            } else {
+                begin(&client, &pod, &config, host).await
+            };
             if let Err(error) = outcome {
                 tracing::debug!(pod = %Key::of(&*pod), %error, "a simulated pod could not be written");
             }
@@ -168,7 +183,11 @@ fn is_told(pod: &Pod) -> bool {
 }
 
 fn ready_after(pod: &Pod, config: &SimulatedConfig) -> Duration {
-    let asked = pod.metadata.annotations.as_ref().and_then(|annotations| annotations.get(READY_AFTER));
+    let asked = pod
+        .metadata
+        .annotations
+        .as_ref()
+        .and_then(|annotations| annotations.get(READY_AFTER));
     let asked = asked.and_then(|text| match text.strip_suffix("ms") {
         Some(number) => number.parse().ok().map(Duration::from_millis),
         None => text.strip_suffix('s')?.parse().ok().map(Duration::from_secs_f64),
@@ -178,12 +197,18 @@ fn ready_after(pod: &Pod, config: &SimulatedConfig) -> Duration {
 
 /// The exit code of a pod that is to fail.
 fn fails(pod: &Pod, config: &SimulatedConfig) -> Option<i32> {
-    let asked = pod.metadata.annotations.as_ref().and_then(|annotations| annotations.get(FAIL_WITH));
+    let asked = pod
+        .metadata
+        .annotations
+        .as_ref()
+        .and_then(|annotations| annotations.get(FAIL_WITH));
     if let Some(code) = asked.and_then(|code| code.parse().ok()) {
         return Some(code);
     }
     let name = Key::of(pod).to_string();
-    let hash = name.bytes().fold(5381_u32, |hash, byte| hash.wrapping_mul(33) ^ u32::from(byte));
+    let hash = name
+        .bytes()
+        .fold(5381_u32, |hash, byte| hash.wrapping_mul(33) ^ u32::from(byte));
     (hash % 1000 < u32::from(config.failing_per_mille)).then_some(1)
 }
 
@@ -192,9 +217,13 @@ fn seeming(pod: &Pod, config: &SimulatedConfig, host: IpAddr, now: Timestamp) ->
     let shape = Shape::of(pod);
     let mut memory = Memory::new(now);
     let uid = pod.metadata.uid.clone().unwrap_or_default();
-    let hash = uid.bytes().fold(5381_u32, |hash, byte| hash.wrapping_mul(33) ^ u32::from(byte));
+    let hash = uid
+        .bytes()
+        .fold(5381_u32, |hash, byte| hash.wrapping_mul(33) ^ u32::from(byte));
     let [_, high, middle, low] = hash.to_be_bytes();
-    memory.sandbox = Some(Sandbox { ips: vec![Ipv4Addr::new(198, 18 | (high & 1), middle, low).into()] });
+    memory.sandbox = Some(Sandbox {
+        ips: vec![Ipv4Addr::new(198, 18 + high % 2, middle, low).into()],
+    });
     memory.had_sandbox = true;
     let failing = fails(pod, config);
     for (kind, container) in &shape.containers {
@@ -252,7 +281,10 @@ async fn end(client: &Client, pod: &Pod) -> kube::Result<()> {
     let api: Api<Pod> = Api::namespaced(client.clone(), &key.namespace);
     let options = DeleteParams {
         grace_period_seconds: Some(0),
-        preconditions: Some(Preconditions { uid: pod.metadata.uid.clone(), resource_version: None }),
+        preconditions: Some(Preconditions {
+            uid: pod.metadata.uid.clone(),
+            resource_version: None,
+        }),
         ..DeleteParams::default()
     };
     match api.delete(&key.name, &options).await {

@@ -20,7 +20,9 @@ pub(crate) async fn connect_trusting_anyone(stream: TcpStream, ip: IpAddr) -> st
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(Anyone(provider)))
         .with_no_client_auth();
-    TlsConnector::from(Arc::new(config)).connect(ServerName::IpAddress(ip.into()), stream).await
+    TlsConnector::from(Arc::new(config))
+        .connect(ServerName::IpAddress(ip.into()), stream)
+        .await
 }
 
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! What a pod may know of itself.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{collections::BTreeMap, fmt::Write as _, net::IpAddr};
 
 use k8s_openapi::{
     api::core::v1::{Container, Pod, ResourceFieldSelector},
@@ -42,7 +42,12 @@ pub(crate) fn field(facts: &Facts<'_>, path: &str) -> Result<String, String> {
         "spec.nodeName" => spec.map(|spec| text(&spec.node_name)).unwrap_or_default(),
         "spec.serviceAccountName" => spec.map(|spec| text(&spec.service_account_name)).unwrap_or_default(),
         "spec.restartPolicy" => spec.map(|spec| text(&spec.restart_policy)).unwrap_or_default(),
-        "status.phase" => facts.pod.status.as_ref().map(|status| text(&status.phase)).unwrap_or_default(),
+        "status.phase" => facts
+            .pod
+            .status
+            .as_ref()
+            .map(|status| text(&status.phase))
+            .unwrap_or_default(),
         "status.podIP" => first(facts.pod_ips),
         "status.hostIP" => first(facts.host_ips),
         "status.podIPs" => all(facts.pod_ips),
@@ -67,7 +72,10 @@ fn subscript(path: &str) -> Option<(&str, &str)> {
 
 /// `key="value"` a line, as files and variables show maps.
 fn lines(map: Option<&BTreeMap<String, String>>) -> String {
-    let lines = map.into_iter().flatten().map(|(key, value)| format!("{key}={}", quoted(value)));
+    let lines = map
+        .into_iter()
+        .flatten()
+        .map(|(key, value)| format!("{key}={}", quoted(value)));
     lines.collect::<Vec<_>>().join("\n")
 }
 
@@ -86,7 +94,8 @@ fn quoted(text: &str) -> String {
             '\u{c}' => result.push_str("\\f"),
             '\u{b}' => result.push_str("\\v"),
             letter if u32::from(letter) < 0x20 || letter == '\u{7f}' => {
-                result.push_str(&format!("\\x{:02x}", u32::from(letter)));
+                // Writing to a string cannot fail.
+                let _ = write!(result, "\\x{:02x}", u32::from(letter));
             }
             letter => result.push(letter),
         }
@@ -101,14 +110,17 @@ pub(crate) fn resource(facts: &Facts<'_>, wanted: &ResourceFieldSelector) -> Res
     let container = match wanted.container_name.as_deref().filter(|name| !name.is_empty()) {
         None => facts.container,
         Some(name) => {
-            let containers = spec.into_iter().flat_map(|spec| {
-                spec.containers.iter().chain(spec.init_containers.iter().flatten())
-            });
+            let containers = spec
+                .into_iter()
+                .flat_map(|spec| spec.containers.iter().chain(spec.init_containers.iter().flatten()));
             containers.into_iter().find(|container| container.name == name)
         }
     };
     let Some(container) = container else {
-        return Err(format!("container {} not found", wanted.container_name.as_deref().unwrap_or("")));
+        return Err(format!(
+            "container {} not found",
+            wanted.container_name.as_deref().unwrap_or("")
+        ));
     };
     let Some((side, name)) = wanted.resource.split_once('.') else {
         return Err(format!("unsupported container resource : {}", wanted.resource));
@@ -132,7 +144,9 @@ pub(crate) fn resource(facts: &Facts<'_>, wanted: &ResourceFieldSelector) -> Res
 
 /// In thousandths for processors, in units for the rest; one when none is given.
 fn divisor(name: &str, divisor: Option<&ApiQuantity>) -> i64 {
-    let quantity: Quantity = divisor.and_then(|divisor| divisor.0.parse().ok()).unwrap_or(Quantity::ZERO);
+    let quantity: Quantity = divisor
+        .and_then(|divisor| divisor.0.parse().ok())
+        .unwrap_or(Quantity::ZERO);
     match (name, quantity.is_zero()) {
         ("cpu", true) => 1000,
         (_, true) => 1,

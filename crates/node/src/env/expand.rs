@@ -13,13 +13,12 @@ pub(crate) fn expand(text: &str, known: impl Fn(&str) -> Option<String>) -> Stri
         } else if let Some(inside) = rest.strip_prefix('(') {
             if let Some(end) = inside.find(')') {
                 let name = &inside[..end];
-                match known(name) {
-                    Some(value) => result.push_str(&value),
-                    None => {
-                        result.push_str("$(");
-                        result.push_str(name);
-                        result.push(')');
-                    }
+                if let Some(value) = known(name) {
+                    result.push_str(&value);
+                } else {
+                    result.push_str("$(");
+                    result.push_str(name);
+                    result.push(')');
                 }
                 rest = &inside[end + 1..];
             } else {

@@ -47,12 +47,25 @@ pub(crate) struct Objects {
 pub(crate) fn references(container: &Container) -> References {
     let mut found = References::default();
     for source in container.env_from.iter().flatten() {
-        found.config_maps.extend(source.config_map_ref.as_ref().map(|map| map.name.clone()));
-        found.secrets.extend(source.secret_ref.as_ref().map(|secret| secret.name.clone()));
+        found
+            .config_maps
+            .extend(source.config_map_ref.as_ref().map(|map| map.name.clone()));
+        found
+            .secrets
+            .extend(source.secret_ref.as_ref().map(|secret| secret.name.clone()));
     }
-    for source in container.env.iter().flatten().filter_map(|variable| variable.value_from.as_ref()) {
-        found.config_maps.extend(source.config_map_key_ref.as_ref().map(|map| map.name.clone()));
-        found.secrets.extend(source.secret_key_ref.as_ref().map(|secret| secret.name.clone()));
+    for source in container
+        .env
+        .iter()
+        .flatten()
+        .filter_map(|variable| variable.value_from.as_ref())
+    {
+        found
+            .config_maps
+            .extend(source.config_map_key_ref.as_ref().map(|map| map.name.clone()));
+        found
+            .secrets
+            .extend(source.secret_key_ref.as_ref().map(|secret| secret.name.clone()));
     }
     for list in [&mut found.config_maps, &mut found.secrets] {
         list.sort();
@@ -115,7 +128,10 @@ pub(crate) fn resolve(
 }
 
 fn missing(kind: &'static str, name: &str) -> EnvError {
-    EnvError::Missing { kind, name: name.to_owned() }
+    EnvError::Missing {
+        kind,
+        name: name.to_owned(),
+    }
 }
 
 fn from_source(
@@ -133,7 +149,11 @@ fn from_source(
     if let Some(wanted) = &source.config_map_key_ref {
         let optional = wanted.optional == Some(true);
         let Some(map) = objects.config_maps.get(&wanted.name) else {
-            return if optional { Ok(None) } else { Err(missing("configmap", &wanted.name)) };
+            return if optional {
+                Ok(None)
+            } else {
+                Err(missing("configmap", &wanted.name))
+            };
         };
         return match map.data.as_ref().and_then(|data| data.get(&wanted.key)) {
             Some(value) => Ok(Some(value.clone())),
@@ -149,7 +169,11 @@ fn from_source(
     if let Some(wanted) = &source.secret_key_ref {
         let optional = wanted.optional == Some(true);
         let Some(secret) = objects.secrets.get(&wanted.name) else {
-            return if optional { Ok(None) } else { Err(missing("secret", &wanted.name)) };
+            return if optional {
+                Ok(None)
+            } else {
+                Err(missing("secret", &wanted.name))
+            };
         };
         return match secret.data.as_ref().and_then(|data| data.get(&wanted.key)) {
             Some(value) => Ok(Some(String::from_utf8_lossy(&value.0).into_owned())),

@@ -78,7 +78,11 @@ fn what_is_not_there_is_named_unless_it_is_optional() {
     let error = resolved(&pod(), &needed, &objects, &[]).unwrap_err();
     assert_eq!(error.to_string(), "couldn't find key k in ConfigMap n/m");
     let optional = container(json!({ "name": "c", "envFrom": [{ "secretRef": { "name": "x", "optional": true } }] }));
-    assert!(resolved(&pod(), &optional, &Objects::default(), &[]).unwrap().is_empty());
+    assert!(
+        resolved(&pod(), &optional, &Objects::default(), &[])
+            .unwrap()
+            .is_empty()
+    );
 }
 
 #[test]
@@ -88,7 +92,13 @@ fn services_are_told_by_variables() {
         "spec": { "clusterIP": "10.0.0.11", "ports": [{ "port": 6379, "name": "db", "protocol": "TCP" }] },
     }))
     .unwrap();
-    let env = resolved(&pod(), &container(json!({ "name": "c" })), &Objects::default(), &[&service]).unwrap();
+    let env = resolved(
+        &pod(),
+        &container(json!({ "name": "c" })),
+        &Objects::default(),
+        &[&service],
+    )
+    .unwrap();
     assert_eq!(env["RED_IS_SERVICE_HOST"], "10.0.0.11");
     assert_eq!(env["RED_IS_SERVICE_PORT_DB"], "6379");
     assert_eq!(env["RED_IS_PORT"], "tcp://10.0.0.11:6379");

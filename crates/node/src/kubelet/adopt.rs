@@ -29,7 +29,10 @@ pub(crate) mod labels {
     pub(crate) fn of_pod(pod: &Pod, node: &str) -> BTreeMap<String, String> {
         let key = Key::of(pod);
         let pairs = [(NAMESPACE, key.namespace), (NAME, key.name), (NODE, node.to_owned())];
-        pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+        pairs
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect()
     }
 }
 
@@ -40,7 +43,10 @@ pub(crate) fn container_name(container: &str, attempt: u32) -> String {
 
 /// The id of a container as the API shows it.
 pub(crate) fn shown_id(pod: &Pod, container: &str, attempt: u32) -> String {
-    format!("moorline://{}_{container}_{attempt}", pod.metadata.uid.as_deref().unwrap_or(""))
+    format!(
+        "moorline://{}_{container}_{attempt}",
+        pod.metadata.uid.as_deref().unwrap_or("")
+    )
 }
 
 /// What is known of a pod at the start: from the API, and from the runtime where it has the pod.
@@ -53,13 +59,27 @@ pub(crate) fn memory(pod: &Pod, shape: &Shape, running: Option<&run::PodStatus>,
     for told in statuses {
         if shape.find(&told.name).is_some() {
             memory.containers.insert(told.name.clone(), from_status(told));
+            if let Some(resources) = &told.resources {
+                memory.allocated.insert(told.name.clone(), resources.clone());
+            }
         }
     }
     memory.had_sandbox = status.pod_ip.is_some();
     let Some(running) = running else { return memory };
     for found in &running.containers {
-        let Some(name) = found.spec.labels.get(labels::CONTAINER) else { continue };
-        let attempt: u32 = found.spec.labels.get(labels::ATTEMPT).and_then(|text| text.parse().ok()).unwrap_or(0);
+        let Some(name) = found.spec.labels.get(labels::CONTAINER) else {
+            continue;
+        };
+        let attempt: u32 = found
+            .spec
+            .labels
+            .get(labels::ATTEMPT)
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(0);
+        if matches!(found.state, run::State::Created) {
+            // Its maker was cut short; the next start takes it up.
+            continue;
+        }
         let known = memory.container_mut(name);
         // An older attempt is what the API tells of it already.
         if known.current.is_some() && attempt < known.restarts {
@@ -81,11 +101,18 @@ fn from_runtime(pod: &Pod, name: &str, attempt: u32, found: &run::ContainerStatu
     let id = shown_id(pod, name, attempt);
     let state = match &found.state {
         run::State::Created => State::Created,
-        run::State::Running { started_at, .. } => State::Running { since: seconds(*started_at) },
+        run::State::Running { started_at, .. } => State::Running {
+            since: seconds(*started_at),
+        },
         run::State::Exited(exit) => State::Ended(ended(&id, exit)),
         run::State::Lost => State::Ended(lost(&id)),
     };
-    Attempt { id, image: label(labels::IMAGE), image_id: label(labels::IMAGE_ID), state }
+    Attempt {
+        id,
+        image: label(labels::IMAGE),
+        image_id: label(labels::IMAGE_ID),
+        state,
+    }
 }
 
 /// How a container ended, in the API's words.
@@ -154,6 +181,9 @@ fn from_terminated(terminated: &ContainerStateTerminated) -> Ended {
         reason: terminated.reason.clone().unwrap_or_default(),
         message: terminated.message.clone(),
         started: terminated.started_at.as_ref().map(|time| time.0),
-        finished: terminated.finished_at.as_ref().map_or_else(|| seconds(Timestamp::now()), |time| time.0),
+        finished: terminated
+            .finished_at
+            .as_ref()
+            .map_or_else(|| seconds(Timestamp::now()), |time| time.0),
     }
 }

@@ -19,6 +19,7 @@ pub(crate) struct Context {
     pub(crate) images: moorline_image::ImageStore,
     pub(crate) network: Arc<net::Network>,
     pub(crate) services: Arc<Mirror<Service>>,
+    pub(crate) pods: Arc<Mirror<Pod>>,
     /// Where everything of pods is kept.
     pub(crate) data: PathBuf,
     /// The same for what must not reach a disk.
@@ -58,7 +59,9 @@ impl Context {
     pub(crate) fn log_directory(&self, pod: &Pod) -> PathBuf {
         let key = Key::of(pod);
         let uid = pod.metadata.uid.as_deref().unwrap_or("");
-        self.data.join("logs").join(format!("{}_{}_{uid}", key.namespace, key.name))
+        self.data
+            .join("logs")
+            .join(format!("{}_{}_{uid}", key.namespace, key.name))
     }
 
     pub(crate) fn log(&self, pod: &Pod, container: &str, attempt: u32) -> PathBuf {

@@ -37,6 +37,7 @@ pub(crate) struct Objects {
 /// A node's kubelet. Dropping it ends its work and leaves its pods running.
 pub(crate) struct Kubelet {
     task: tokio::task::JoinHandle<()>,
+    end: watch::Sender<bool>,
 }
 
 impl Drop for Kubelet {
@@ -48,7 +49,18 @@ impl Drop for Kubelet {
 impl Kubelet {
     /// Begins to run the pods that are bound to a node. While `reachable` says no, it hears nothing from the API.
     pub(crate) fn start(context: Arc<NodeContext>, objects: Objects, reachable: watch::Receiver<bool>) -> Self {
-        Self { task: tokio::spawn(run(context, objects, reachable)) }
+        let (end, ending) = watch::channel(false);
+        Self {
+            task: tokio::spawn(run(context, objects, reachable, ending)),
+            end,
+        }
+    }
+
+    /// Ends its work, and waits until nobody acts any more.
+    pub(crate) async fn end(mut self) {
+        self.end.send_replace(true);
+        // It has panicked or is done; either way nobody acts.
+        let _ = (&mut self.task).await;
     }
 }
 
@@ -71,13 +83,25 @@ struct References {
     secrets: BTreeSet<String>,
 }
 
-async fn run(context: Arc<NodeContext>, objects: Objects, mut reachable: watch::Receiver<bool>) {
-    objects.pods.synced().await;
+async fn run(
+    context: Arc<NodeContext>,
+    objects: Objects,
+    mut reachable: watch::Receiver<bool>,
+    mut ending: watch::Receiver<bool>,
+) {
+    tokio::select! {
+        () = objects.pods.synced() => {}
+        _ = ending.changed() => return,
+    }
     let mut events = context.shared.runtime.events();
     let mut pods = objects.pods.subscribe();
     let mut config_maps = objects.config_maps.subscribe();
     let mut secrets = objects.secrets.subscribe();
-    let mut desk = Desk { context, workers: HashMap::new(), tasks: JoinSet::new() };
+    let mut desk = Desk {
+        context,
+        workers: HashMap::new(),
+        tasks: JoinSet::new(),
+    };
     desk.adopt(&objects.pods).await;
     loop {
         let open = *reachable.borrow_and_update();
@@ -95,6 +119,10 @@ async fn run(context: Arc<NodeContext>, objects: Objects, mut reachable: watch::
                 Err(error) => tracing::error!(%error, "a pod's worker panicked"),
             },
             changed = reachable.changed() => if changed.is_err() { return },
+            _ = ending.changed() => {
+                desk.tasks.shutdown().await;
+                return;
+            }
         }
     }
 }
@@ -144,7 +172,11 @@ impl Desk {
             return;
         }
         let (updates, receiver) = mpsc::unbounded_channel();
-        let entry = Entry { key: Key::of(&*pod), updates: updates.clone(), references: References::of(&pod) };
+        let entry = Entry {
+            key: Key::of(&*pod),
+            updates: updates.clone(),
+            references: References::of(&pod),
+        };
         let worker = Worker::new(self.context.clone(), pod, adopted, updates, receiver);
         let ended = uid.clone();
         self.workers.insert(uid, entry);
@@ -191,17 +223,31 @@ impl Desk {
         };
         match event {
             run::Event::Exited { pod, container, exit } => {
-                tell(&pod, Update::Exited { container: container.to_string(), exit });
+                tell(
+                    &pod,
+                    Update::Exited {
+                        container: container.to_string(),
+                        exit,
+                    },
+                );
             }
             run::Event::Lost { pod, container } => {
-                tell(&pod, Update::Lost { container: Some(container.to_string()) });
+                tell(
+                    &pod,
+                    Update::Lost {
+                        container: Some(container.to_string()),
+                    },
+                );
             }
             run::Event::PodLost { pod } => tell(&pod, Update::Lost { container: None }),
             run::Event::Missed => {
                 for status in self.context.shared.runtime.list() {
                     for found in &status.containers {
                         if let run::State::Exited(exit) = &found.state {
-                            let update = Update::Exited { container: found.spec.id.to_string(), exit: exit.clone() };
+                            let update = Update::Exited {
+                                container: found.spec.id.to_string(),
+                                exit: exit.clone(),
+                            };
                             tell(&status.spec.id, update);
                         }
                     }

@@ -16,6 +16,7 @@ mod desk;
 mod prepare;
 mod publish;
 mod pull;
+mod resize;
 mod signals;
 mod spec;
 mod start;

@@ -50,12 +50,20 @@ pub(crate) async fn prepare(context: &NodeContext, pod: &Pod) -> Result<Ready, U
         (run::Network::Host, context.addresses.clone())
     } else {
         let attached = attach(context, pod).await.map_err(sandbox)?;
-        (run::Network::Namespace(attached.namespace), vec![IpAddr::V4(attached.address)])
+        (
+            run::Network::Namespace(attached.namespace),
+            vec![IpAddr::V4(attached.address)],
+        )
     };
     write_files(context, pod, &ips).map_err(|error| sandbox(error.to_string()))?;
     let exists = match context.shared.runtime.pod(&id) {
         Ok(status) if status.lost => {
-            context.shared.runtime.remove_pod(&id).await.map_err(|error| sandbox(told(&error)))?;
+            context
+                .shared
+                .runtime
+                .remove_pod(&id)
+                .await
+                .map_err(|error| sandbox(told(&error)))?;
             false
         }
         Ok(_) => true,
@@ -65,7 +73,12 @@ pub(crate) async fn prepare(context: &NodeContext, pod: &Pod) -> Result<Ready, U
         let (hostname, _) = spec::hostname(pod, &context.shared.domain);
         let labels = adopt::labels::of_pod(pod, &context.name);
         let made = spec::sandbox(pod, id, &hostname, network, &volumes, labels).map_err(sandbox)?;
-        context.shared.runtime.create_pod(made).await.map_err(|error| sandbox(told(&error)))?;
+        context
+            .shared
+            .runtime
+            .create_pod(made)
+            .await
+            .map_err(|error| sandbox(told(&error)))?;
     }
     Ok(Ready { ips, volumes })
 }
@@ -86,7 +99,10 @@ pub(crate) async fn volumes(context: &NodeContext, pod: &Pod, ips: &[IpAddr]) ->
         private: &context.shared.private_directory(uid),
         facts: &facts,
     };
-    set_up(&setting).await.map_err(|failure| Unready { reason: "FailedMount", message: failure.to_string() })
+    set_up(&setting).await.map_err(|failure| Unready {
+        reason: "FailedMount",
+        message: failure.to_string(),
+    })
 }
 
 async fn attach(context: &NodeContext, pod: &Pod) -> Result<net::PodNetwork, String> {
@@ -94,23 +110,35 @@ async fn attach(context: &NodeContext, pod: &Pod) -> Result<net::PodNetwork, Str
     let attachment = attachment(context, pod)?;
     let network = context.shared.network.clone();
     let attached = tokio::task::spawn_blocking(move || network.attach(&id, &attachment)).await;
-    attached.map_err(|error| error.to_string())?.map_err(|error| told(&error))
+    attached
+        .map_err(|error| error.to_string())?
+        .map_err(|error| told(&error))
 }
 
 fn attachment(context: &NodeContext, pod: &Pod) -> Result<net::Attachment, String> {
     let empty = PodSpec::default();
     let spec = pod.spec.as_ref().unwrap_or(&empty);
-    let sysctls = spec.security_context.iter().flat_map(|security| security.sysctls.iter().flatten());
+    let sysctls = spec
+        .security_context
+        .iter()
+        .flat_map(|security| security.sysctls.iter().flatten());
     let sysctls = sysctls.filter(|sysctl| sysctl.name.starts_with("net"));
     let mut host_ports = Vec::new();
     let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
     for port in containers.flat_map(|container| container.ports.iter().flatten()) {
-        let Some(number) = port.host_port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0) else {
+        let Some(number) = port
+            .host_port
+            .and_then(|port| u16::try_from(port).ok())
+            .filter(|port| *port > 0)
+        else {
             continue;
         };
         let address = port.host_ip.as_deref().filter(|ip| !ip.is_empty() && *ip != "0.0.0.0");
         let address = address.map(str::parse).transpose().map_err(|_| {
-            format!("hostIP {:?} is not an IPv4 address", port.host_ip.as_deref().unwrap_or(""))
+            format!(
+                "hostIP {:?} is not an IPv4 address",
+                port.host_ip.as_deref().unwrap_or("")
+            )
         })?;
         host_ports.push(net::HostPort {
             address,
@@ -122,7 +150,9 @@ fn attachment(context: &NodeContext, pod: &Pod) -> Result<net::Attachment, Strin
     Ok(net::Attachment {
         node: context.network_name.clone(),
         host_ports,
-        sysctls: sysctls.map(|sysctl| (sysctl.name.replace('/', "."), sysctl.value.clone())).collect(),
+        sysctls: sysctls
+            .map(|sysctl| (sysctl.name.replace('/', "."), sysctl.value.clone()))
+            .collect(),
     })
 }
 
@@ -149,7 +179,11 @@ fn write_files(context: &NodeContext, pod: &Pod, ips: &[IpAddr]) -> std::io::Res
     let directory = context.shared.pod_directory(uid);
     fs::create_dir_all(&directory)?;
     let (hostname, full) = spec::hostname(pod, &context.shared.domain);
-    let texts = [hosts(pod, ips, &hostname, full), resolvers(context, pod), format!("{hostname}\n")];
+    let texts = [
+        hosts(pod, ips, &hostname, full),
+        resolvers(context, pod),
+        format!("{hostname}\n"),
+    ];
     for ((_, path), text) in shared_files(&directory).iter().zip(texts) {
         fs::write(path, text)?;
         fs::set_permissions(path, fs::Permissions::from_mode(0o644))?;
@@ -206,10 +240,20 @@ fn resolvers(context: &NodeContext, pod: &Pod) -> String {
     let config = spec.dns_config.clone().unwrap_or_default();
     let options = config.options.into_iter().flatten().filter_map(|option| {
         let name = option.name?;
-        Some(option.value.filter(|value| !value.is_empty()).map_or(name.clone(), |value| format!("{name}:{value}")))
+        Some(
+            option
+                .value
+                .filter(|value| !value.is_empty())
+                .map_or(name.clone(), |value| format!("{name}:{value}")),
+        )
     });
     let added = files::Resolvers {
-        nameservers: config.nameservers.into_iter().flatten().filter_map(|server| server.parse().ok()).collect(),
+        nameservers: config
+            .nameservers
+            .into_iter()
+            .flatten()
+            .filter_map(|server| server.parse().ok())
+            .collect(),
         searches: config.searches.unwrap_or_default(),
         options: options.collect(),
     };

@@ -24,7 +24,10 @@ pub(crate) async fn status(client: &Client, pod: &Pod, old: &PodStatus, new: &Po
     let key = Key::of(pod);
     let api: Api<Pod> = Api::namespaced(client.clone(), &key.namespace);
     let patch = json!({ "metadata": { "uid": pod.metadata.uid }, "status": difference(old, new) });
-    match api.patch_status(&key.name, &PatchParams::default(), &Patch::Strategic(patch)).await {
+    match api
+        .patch_status(&key.name, &PatchParams::default(), &Patch::Strategic(patch))
+        .await
+    {
         Ok(_) => Written::Done,
         Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => Written::Gone,
         Err(error) => Written::Failed(error.to_string()),
@@ -43,7 +46,12 @@ fn difference(old: &PodStatus, new: &PodStatus) -> Value {
         }
     }
     let names = |status: &PodStatus| -> Vec<String> {
-        status.conditions.iter().flatten().map(|condition| condition.type_.clone()).collect()
+        status
+            .conditions
+            .iter()
+            .flatten()
+            .map(|condition| condition.type_.clone())
+            .collect()
     };
     let kept = names(new);
     if let Some(list) = value["conditions"].as_array_mut() {
@@ -65,7 +73,10 @@ pub(crate) async fn delete(client: &Client, pod: &Pod) -> Written {
     let api: Api<Pod> = Api::namespaced(client.clone(), &key.namespace);
     let options = DeleteParams {
         grace_period_seconds: Some(0),
-        preconditions: Some(Preconditions { uid: pod.metadata.uid.clone(), resource_version: None }),
+        preconditions: Some(Preconditions {
+            uid: pod.metadata.uid.clone(),
+            resource_version: None,
+        }),
         ..DeleteParams::default()
     };
     match api.delete(&key.name, &options).await {
@@ -94,6 +105,9 @@ mod tests {
         assert_eq!(patch["podIPs"], json!([{ "$patch": "replace" }, { "ip": "10.0.0.2" }]));
         assert!(patch.get("hostIPs").is_none());
         assert_eq!(patch["reason"], Value::Null);
-        assert_eq!(patch["conditions"][1], json!({ "$patch": "delete", "type": "PodResizePending" }));
+        assert_eq!(
+            patch["conditions"][1],
+            json!({ "$patch": "delete", "type": "PodResizePending" })
+        );
     }
 }

@@ -12,7 +12,9 @@ pub(crate) async fn pull(context: &NodeContext, pod: &Pod, name: &str) -> Result
     let reference: Reference = name.parse().map_err(|error: moorline_image::Error| error.to_string())?;
     let credentials = credentials(context, pod).await;
     let images = &context.shared.images;
-    let image = images.ensure(&reference, PullPolicy::Always, &credentials, Progress::none()).await;
+    let image = images
+        .ensure(&reference, PullPolicy::Always, &credentials, Progress::none())
+        .await;
     image.map_err(|error| told(&error))
 }
 
@@ -21,8 +23,14 @@ async fn credentials(context: &NodeContext, pod: &Pod) -> Credentials {
     let mut credentials = Credentials::none();
     let key = Key::of(pod);
     let secrets: Api<Secret> = Api::namespaced(context.client.clone(), &key.namespace);
-    for reference in pod.spec.iter().flat_map(|spec| spec.image_pull_secrets.iter().flatten()) {
-        let Ok(Some(secret)) = secrets.get_opt(&reference.name).await else { continue };
+    for reference in pod
+        .spec
+        .iter()
+        .flat_map(|spec| spec.image_pull_secrets.iter().flatten())
+    {
+        let Ok(Some(secret)) = secrets.get_opt(&reference.name).await else {
+            continue;
+        };
         let data = secret.data.unwrap_or_default();
         let config = data.get(".dockerconfigjson").or_else(|| data.get(".dockercfg"));
         if let Some(config) = config

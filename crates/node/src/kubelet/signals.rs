@@ -1,5 +1,11 @@
 //! Names of signals.
 
+const NAMES: [&str; 31] = [
+    "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM", "TERM",
+    "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO",
+    "PWR", "SYS",
+];
+
 /// The number of a signal given by name, with or without `SIG`, or by number; nothing for what is none.
 pub(crate) fn number(text: &str) -> Option<i32> {
     let text = text.trim();
@@ -13,11 +19,6 @@ pub(crate) fn number(text: &str) -> Option<i32> {
     if let Some(offset) = name.strip_prefix("RTMAX-") {
         return Some(64 - offset.parse::<i32>().ok()?);
     }
-    const NAMES: [&str; 31] = [
-        "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM",
-        "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ", "VTALRM", "PROF",
-        "WINCH", "IO", "PWR", "SYS",
-    ];
     let at = NAMES.iter().position(|known| *known == name)?;
     i32::try_from(at + 1).ok()
 }

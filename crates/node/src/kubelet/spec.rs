@@ -8,7 +8,7 @@ use moorline_container as run;
 use crate::{
     amounts::{Amounts, Side, pod_limit, pod_requests, qos_class},
     env::expand,
-    pod::{Kind, described},
+    pod::described,
     volume::{Place, Volumes},
 };
 
@@ -22,7 +22,6 @@ pub(crate) struct ImageFacts<'a> {
 /// Everything a container is made from.
 pub(crate) struct Making<'a> {
     pub(crate) pod: &'a Pod,
-    pub(crate) kind: Kind,
     pub(crate) container: &'a Container,
     pub(crate) id: run::ContainerId,
     pub(crate) image: ImageFacts<'a>,
@@ -38,7 +37,13 @@ pub(crate) struct Making<'a> {
 
 /// Puts a container together. An error is the message of `CreateContainerConfigError`.
 pub(crate) fn container(making: &Making<'_>) -> Result<run::ContainerSpec, String> {
-    let Making { pod, container, image, env, .. } = making;
+    let Making {
+        pod,
+        container,
+        image,
+        env,
+        ..
+    } = making;
     let known = |name: &str| env.get(name).cloned();
     let words = |list: Option<&Vec<String>>| -> Vec<String> {
         list.into_iter().flatten().map(|word| expand(word, known)).collect()
@@ -88,14 +93,21 @@ pub(crate) fn container(making: &Making<'_>) -> Result<run::ContainerSpec, Strin
     };
     spec.log = Some(run::LogSpec::new(making.log.clone()));
     let message = given(&container.termination_message_path).unwrap_or_else(|| "/dev/termination-log".to_owned());
-    spec.termination_message = Some(run::TerminationMessage { path: message.into(), max_bytes: 4096 });
+    spec.termination_message = Some(run::TerminationMessage {
+        path: message.into(),
+        max_bytes: 4096,
+    });
     spec.labels.clone_from(&making.labels);
     Ok(spec)
 }
 
 /// Whom a container runs as: what it says, what its pod says, what its image says.
 fn user(pod: &Pod, container: &Container, image: &ImageFacts<'_>) -> Result<run::User, String> {
-    let whole = pod.spec.as_ref().and_then(|spec| spec.security_context.clone()).unwrap_or_default();
+    let whole = pod
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.security_context.clone())
+        .unwrap_or_default();
     let own = container.security_context.clone().unwrap_or_default();
     let wanted = own.run_as_user.or(whole.run_as_user);
     let named = wanted.map_or_else(|| image.config.user.clone(), |uid| uid.to_string());
@@ -135,11 +147,19 @@ fn user(pod: &Pod, container: &Container, image: &ImageFacts<'_>) -> Result<run:
 }
 
 fn mounts(making: &Making<'_>) -> Result<Vec<run::Mount>, String> {
-    let Making { container, volumes, env, .. } = making;
+    let Making {
+        container,
+        volumes,
+        env,
+        ..
+    } = making;
     let mut mounts = Vec::new();
     for wanted in container.volume_mounts.iter().flatten() {
         let Some(place) = volumes.places.get(&wanted.name) else {
-            return Err(format!("cannot find volume {:?} to mount into container {:?}", wanted.name, container.name));
+            return Err(format!(
+                "cannot find volume {:?} to mount into container {:?}",
+                wanted.name, container.name
+            ));
         };
         let subpath = match wanted.sub_path_expr.as_deref().filter(|text| !text.is_empty()) {
             Some(expression) => Some(expand(expression, |name| env.get(name).cloned())),
@@ -151,7 +171,13 @@ fn mounts(making: &Making<'_>) -> Result<Vec<run::Mount>, String> {
         }
         let subpath = subpath.map(PathBuf::from);
         let (source, read_only) = match place {
-            Place::Path { path, read_only } => (run::MountSource::Bind { path: path.clone(), subpath }, *read_only),
+            Place::Path { path, read_only } => (
+                run::MountSource::Bind {
+                    path: path.clone(),
+                    subpath,
+                },
+                *read_only,
+            ),
             Place::Memory { .. } => {
                 let name = memory_name(&wanted.name)?;
                 (run::MountSource::PodMemory { name, subpath }, false)
@@ -175,7 +201,10 @@ fn mounts(making: &Making<'_>) -> Result<Vec<run::Mount>, String> {
         if !mounts.iter().any(|mount| mount.target == *target) {
             mounts.push(run::Mount {
                 target: target.clone(),
-                source: run::MountSource::Bind { path: path.clone(), subpath: None },
+                source: run::MountSource::Bind {
+                    path: path.clone(),
+                    subpath: None,
+                },
                 read_only: false,
                 propagation: run::Propagation::Private,
             });
@@ -221,7 +250,9 @@ pub(crate) fn sandbox(
         _ => run::Processes::PerContainer,
     };
     let sysctls = security.sysctls.unwrap_or_default().into_iter();
-    made.sysctls = sysctls.map(|sysctl| (sysctl.name.replace('/', "."), sysctl.value)).collect();
+    made.sysctls = sysctls
+        .map(|sysctl| (sysctl.name.replace('/', "."), sysctl.value))
+        .collect();
     if spec.host_network != Some(true) {
         // Those of the network are set where the network is made.
         made.sysctls.retain(|name, _| !name.starts_with("net."));

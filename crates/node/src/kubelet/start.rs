@@ -59,7 +59,9 @@ pub(crate) fn field_path(kind: Kind, name: &str) -> String {
 pub(crate) async fn start(context: &NodeContext, order: &Order) -> Result<Attempt, Refusal> {
     let tell = |severity: Severity, reason: &str, message: String| {
         let field = field_path(order.kind, &order.container.name);
-        context.recorder.tell_container(&order.pod, &field, severity, reason, message);
+        context
+            .recorder
+            .tell_container(&order.pod, &field, severity, reason, message);
     };
     let image = image(context, order, &tell).await.map_err(|(reason, message)| {
         tell(Severity::Warning, "Failed", format!("Error: {reason}"));
@@ -69,7 +71,9 @@ pub(crate) async fn start(context: &NodeContext, order: &Order) -> Result<Attemp
         tell(Severity::Warning, "Failed", format!("Error: {message}"));
         Refusal::Config { reason, message }
     };
-    let env = environment(context, order).await.map_err(|message| config("CreateContainerConfigError", message))?;
+    let env = environment(context, order)
+        .await
+        .map_err(|message| config("CreateContainerConfigError", message))?;
     let pod = run_id(&order.pod).map_err(|message| config("CreateContainerError", message))?;
     let name = adopt::container_name(&order.container.name, order.attempt);
     let id: run::ContainerId = name
@@ -91,11 +95,18 @@ pub(crate) async fn start(context: &NodeContext, order: &Order) -> Result<Attemp
         id: adopt::shown_id(&order.pod, &order.container.name, order.attempt),
         image: order.container.image.clone().unwrap_or_default(),
         image_id: image_id(&image),
-        state: State::Running { since: seconds(Timestamp::now()) },
+        state: State::Running {
+            since: seconds(Timestamp::now()),
+        },
     };
     match runtime.start(&pod, &id).await {
-        Ok(()) | Err(run::Error::WrongState { state: "running" | "not running any more", .. }) => {
+        Ok(())
+        | Err(run::Error::WrongState {
+            state: "running" | "not running any more",
+            ..
+        }) => {
             tell(Severity::Normal, "Started", "Container started".to_owned());
+            forget_old(context, order, &pod).await;
             Ok(attempt)
         }
         Err(error) => {
@@ -116,8 +127,35 @@ pub(crate) async fn start(context: &NodeContext, order: &Order) -> Result<Attemp
     }
 }
 
+/// Removes attempts before the last one; the last one's log may still be asked for.
+async fn forget_old(context: &NodeContext, order: &Order, pod: &run::PodId) {
+    let Ok(status) = context.shared.runtime.pod(pod) else {
+        return;
+    };
+    for found in status.containers {
+        let labelled = |label: &str| found.spec.labels.get(label);
+        let attempt = labelled(labels::ATTEMPT).and_then(|text| text.parse::<u32>().ok());
+        let same = labelled(labels::CONTAINER) == Some(&order.container.name);
+        let old = attempt.is_some_and(|attempt| attempt + 1 < order.attempt);
+        if !same || !old {
+            continue;
+        }
+        if let Err(error) = context.shared.runtime.remove(pod, &found.spec.id).await {
+            tracing::debug!(%pod, container = %found.spec.id, error = told(&error), "an old attempt was not removed");
+            continue;
+        }
+        if let Some(log) = &found.spec.log {
+            // It may have been rotated away already.
+            let _ = std::fs::remove_file(&log.path);
+        }
+    }
+}
+
 fn image_id(image: &Image) -> String {
-    image.repo_digests.first().map_or_else(|| image.id.to_string(), ToString::to_string)
+    image
+        .repo_digests
+        .first()
+        .map_or_else(|| image.id.to_string(), ToString::to_string)
 }
 
 /// Has the image, by the container's policy.
@@ -127,7 +165,11 @@ async fn image(
     tell: &impl Fn(Severity, &str, String),
 ) -> Result<Image, (&'static str, String)> {
     let name = order.container.image.as_deref().unwrap_or("");
-    let latest = !name.contains('@') && name.rsplit('/').next().is_some_and(|last| !last.contains(':') || last.ends_with(":latest"));
+    let latest = !name.contains('@')
+        && name
+            .rsplit('/')
+            .next()
+            .is_some_and(|last| !last.contains(':') || last.ends_with(":latest"));
     let default = if latest { "Always" } else { "IfNotPresent" };
     let policy = order.container.image_pull_policy.as_deref().unwrap_or(default);
     let images = &context.shared.images;
@@ -176,7 +218,11 @@ async fn pull(
             Ok(image)
         }
         Err(message) => {
-            tell(Severity::Warning, "Failed", format!("Failed to pull image {name:?}: {message}"));
+            tell(
+                Severity::Warning,
+                "Failed",
+                format!("Failed to pull image {name:?}: {message}"),
+            );
             Err(("ErrImagePull", message))
         }
     }
@@ -228,27 +274,39 @@ fn specification(
     let uid = pod.metadata.uid.as_deref().unwrap_or("");
     let files = shared_files(&context.shared.pod_directory(uid));
     let (hostname, _) = spec::hostname(pod, &context.shared.domain);
-    let signal = order.container.lifecycle.as_ref().and_then(|lifecycle| lifecycle.stop_signal.clone());
+    let signal = order
+        .container
+        .lifecycle
+        .as_ref()
+        .and_then(|lifecycle| lifecycle.stop_signal.clone());
     let pairs = [
         (labels::CONTAINER, name.clone()),
         (labels::ATTEMPT, order.attempt.to_string()),
         (labels::IMAGE, order.container.image.clone().unwrap_or_default()),
         (labels::IMAGE_ID, image_id(image)),
-        (labels::STOP_SIGNAL, signal.unwrap_or_else(|| image.config.stop_signal.clone())),
+        (
+            labels::STOP_SIGNAL,
+            signal.unwrap_or_else(|| image.config.stop_signal.clone()),
+        ),
     ];
     let making = Making {
         pod,
-        kind: order.kind,
         container: &order.container,
         id,
-        image: ImageFacts { layers: image.layers.iter().rev().cloned().collect(), config: &image.config },
+        image: ImageFacts {
+            layers: image.layers.iter().rev().cloned().collect(),
+            config: &image.config,
+        },
         env,
         volumes: &order.volumes,
         hostname: &hostname,
         files: &files,
         log: context.shared.log(pod, name, order.attempt),
         memory_of_node: context.memory,
-        labels: pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        labels: pairs
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect(),
     };
     spec::container(&making)
 }
@@ -267,7 +325,9 @@ pub(crate) fn exec(context: &Arc<NodeContext>, pod: &Pod, container: &str, attem
             let pod = pod.map_err(ExecError::Refused)?;
             let container = container.map_err(|error| ExecError::Refused(error.to_string()))?;
             let run = run_command(&runtime, &pod, &container, command);
-            tokio::time::timeout(limit, run).await.map_err(|_| ExecError::TimedOut(limit))?
+            tokio::time::timeout(limit, run)
+                .await
+                .map_err(|_| ExecError::TimedOut(limit))?
         })
     })
 }
@@ -282,7 +342,12 @@ async fn run_command(
     let mut session = match runtime.exec(pod, container, run::ExecSpec::new(command)).await {
         Ok(session) => session,
         // A command that is not there fails as a shell would have it.
-        Err(error @ run::Error::Exec { .. }) => return Ok(ExecOutcome { exit_code: 126, output: told(&error) }),
+        Err(error @ run::Error::Exec { .. }) => {
+            return Ok(ExecOutcome {
+                exit_code: 126,
+                output: told(&error),
+            });
+        }
         Err(error) => return Err(ExecError::Refused(told(&error))),
     };
     let (stdout, stderr) = (session.stdout.take(), session.stderr.take());
@@ -299,8 +364,11 @@ async fn run_command(
     let (end, out, err) = tokio::join!(session.wait(), read(stdout), read(stderr));
     let end = end.map_err(|error| ExecError::Refused(told(&error)))?;
     let output = String::from_utf8_lossy(&[out, err].concat()).into_owned();
-    Ok(ExecOutcome { exit_code: end.code, output })
+    Ok(ExecOutcome {
+        exit_code: end.code,
+        output,
+    })
 }
 
 /// How long hooks at the start may take: as long as they like, within reason.
-pub(crate) const HOOK_LIMIT: Duration = Duration::from_secs(3600);
+pub(crate) const HOOK_LIMIT: Duration = Duration::from_hours(1);

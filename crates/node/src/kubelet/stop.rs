@@ -37,15 +37,24 @@ const DEATH: Duration = Duration::from_secs(20);
 /// Ends one container within a grace: its hook, its signal, then a kill.
 pub(crate) async fn stop(context: &Arc<NodeContext>, pod: &Pod, victim: &Victim, grace: Duration) {
     let field = field_path(victim.kind, &victim.container.name);
-    context.recorder.tell_container(pod, &field, Severity::Normal, "Killing", victim.message.clone());
-    let (Ok(pod_id), Ok(id)) = (run_id(pod), container_name(&victim.container.name, victim.attempt).parse()) else {
+    context
+        .recorder
+        .tell_container(pod, &field, Severity::Normal, "Killing", victim.message.clone());
+    let (Ok(pod_id), Ok(id)) = (
+        run_id(pod),
+        container_name(&victim.container.name, victim.attempt).parse(),
+    ) else {
         return;
     };
     let id: run::ContainerId = id;
     let grace = grace.max(LEAST);
     let deadline = Instant::now() + grace;
     let runtime = &context.shared.runtime;
-    let before = victim.container.lifecycle.as_ref().and_then(|lifecycle| lifecycle.pre_stop.as_ref());
+    let before = victim
+        .container
+        .lifecycle
+        .as_ref()
+        .and_then(|lifecycle| lifecycle.pre_stop.as_ref());
     if let Some(handler) = before {
         let ip = ip(context, pod);
         let target = Target {
@@ -61,11 +70,15 @@ pub(crate) async fn stop(context: &Arc<NodeContext>, pod: &Pod, victim: &Victim,
         };
         if let Err(words) = outcome {
             let message = format!("PreStopHook failed: {words}");
-            context.recorder.tell_container(pod, &field, Severity::Warning, "FailedPreStopHook", message);
+            context
+                .recorder
+                .tell_container(pod, &field, Severity::Warning, "FailedPreStopHook", message);
         }
     }
     // The hook may have used it up; a signal is sent all the same, with a moment to act on it.
-    let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_secs(2).min(grace));
+    let left = deadline
+        .saturating_duration_since(Instant::now())
+        .max(Duration::from_secs(2).min(grace));
     let signal = stop_signal(runtime, &pod_id, &id);
     if let Err(error) = runtime.signal(&pod_id, &id, signal).await {
         tracing::debug!(pod = %pod_id, container = %id, error = told(&error), "a signal could not be sent");
@@ -82,12 +95,22 @@ pub(crate) async fn stop(context: &Arc<NodeContext>, pod: &Pod, victim: &Victim,
 }
 
 fn ip(context: &NodeContext, pod: &Pod) -> std::net::IpAddr {
-    let told = pod.status.as_ref().and_then(|status| status.pod_ip.as_ref()).and_then(|ip| ip.parse().ok());
+    let told = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.pod_ip.as_ref())
+        .and_then(|ip| ip.parse().ok());
     let attached = || {
         let id = super::context::net_id(pod).ok()?;
-        context.shared.network.pod(&id).ok().map(|network| network.address.into())
+        context
+            .shared
+            .network
+            .pod(&id)
+            .ok()
+            .map(|network| network.address.into())
     };
-    told.or_else(attached).unwrap_or_else(|| std::net::Ipv4Addr::LOCALHOST.into())
+    told.or_else(attached)
+        .unwrap_or_else(|| std::net::Ipv4Addr::LOCALHOST.into())
 }
 
 fn stop_signal(runtime: &run::Runtime, pod: &run::PodId, container: &run::ContainerId) -> i32 {
@@ -108,11 +131,17 @@ pub(crate) async fn stop_all(
     let deadline = Instant::now() + grace;
     let first = running.iter().filter(|victim| victim.kind != Kind::Sidecar);
     join_all(first.map(|victim| stop(context, pod, victim, grace))).await;
-    let order: Vec<&str> =
-        shape.of_kind(&[Kind::Sidecar]).map(|(_, container)| container.name.as_str()).rev().collect();
+    let order: Vec<&str> = shape
+        .of_kind(&[Kind::Sidecar])
+        .map(|(_, container)| container.name.as_str())
+        .rev()
+        .collect();
     for name in order {
         let left = deadline.saturating_duration_since(Instant::now());
-        for victim in running.iter().filter(|victim| victim.kind == Kind::Sidecar && victim.container.name == name) {
+        for victim in running
+            .iter()
+            .filter(|victim| victim.kind == Kind::Sidecar && victim.container.name == name)
+        {
             stop(context, pod, victim, left).await;
         }
     }

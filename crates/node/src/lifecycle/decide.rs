@@ -25,7 +25,10 @@ pub(crate) fn is_silent(node: &Node, heard: Timestamp, now: Timestamp) -> bool {
 
 fn condition<'a>(node: &'a Node, name: &str) -> Option<&'a str> {
     let conditions = node.status.as_ref()?.conditions.as_ref()?;
-    conditions.iter().find(|condition| condition.type_ == name).map(|condition| condition.status.as_str())
+    conditions
+        .iter()
+        .find(|condition| condition.type_ == name)
+        .map(|condition| condition.status.as_str())
 }
 
 /// The taints that a node should have for its conditions, with those that others gave it; nothing if it has them.
@@ -63,8 +66,16 @@ pub(crate) fn taints(node: &Node, now: Timestamp) -> Option<Vec<Taint>> {
         ];
         known.contains(&taint.key.as_str())
     };
-    let matches = |taint: &Taint| wanted.iter().any(|(key, effect)| taint.key == *key && taint.effect == *effect);
-    let mut result: Vec<Taint> = present.iter().filter(|taint| !ours(taint) || matches(taint)).cloned().collect();
+    let matches = |taint: &Taint| {
+        wanted
+            .iter()
+            .any(|(key, effect)| taint.key == *key && taint.effect == *effect)
+    };
+    let mut result: Vec<Taint> = present
+        .iter()
+        .filter(|taint| !ours(taint) || matches(taint))
+        .cloned()
+        .collect();
     for (key, effect) in &wanted {
         if !result.iter().any(|taint| taint.key == *key && taint.effect == *effect) {
             let added = (*effect == "NoExecute").then_some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now));
@@ -81,11 +92,18 @@ pub(crate) fn taints(node: &Node, now: Timestamp) -> Option<Vec<Taint>> {
 
 /// When a pod has to leave a node because of its taints; nothing if it may stay.
 pub(crate) fn leaves_at(pod: &Pod, taints: &[Taint], now: Timestamp) -> Option<Timestamp> {
-    let mut tolerations = pod.spec.as_ref().and_then(|spec| spec.tolerations.clone()).unwrap_or_default();
+    let mut tolerations = pod
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.tolerations.clone())
+        .unwrap_or_default();
     for key in [NOT_READY, UNREACHABLE] {
         let said = tolerations.iter().any(|toleration| {
             toleration.key.as_deref().is_none_or(|own| own.is_empty() || own == key)
-                && toleration.effect.as_deref().is_none_or(|effect| effect.is_empty() || effect == "NoExecute")
+                && toleration
+                    .effect
+                    .as_deref()
+                    .is_none_or(|effect| effect.is_empty() || effect == "NoExecute")
         });
         if !said {
             tolerations.push(Toleration {
@@ -125,6 +143,10 @@ mod tests {
 
     use super::*;
 
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "literals read better where they are handed in whole"
+    )]
     fn node(ready: &str, taints: serde_json::Value) -> Node {
         serde_json::from_value(json!({
             "spec": { "taints": taints },
@@ -133,6 +155,10 @@ mod tests {
         .unwrap()
     }
 
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "literals read better where they are handed in whole"
+    )]
     fn pod(tolerations: serde_json::Value) -> Pod {
         serde_json::from_value(json!({ "spec": { "containers": [], "tolerations": tolerations } })).unwrap()
     }
@@ -141,7 +167,12 @@ mod tests {
 
     fn no_execute(key: &str) -> Taint {
         let time = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(NOW);
-        Taint { key: key.to_owned(), effect: "NoExecute".to_owned(), time_added: Some(time), value: None }
+        Taint {
+            key: key.to_owned(),
+            effect: "NoExecute".to_owned(),
+            time_added: Some(time),
+            value: None,
+        }
     }
 
     #[test]
@@ -156,10 +187,17 @@ mod tests {
     fn taints_follow_conditions_and_leave_others_alone() {
         let mine = json!([{ "key": "mine", "effect": "NoSchedule" }]);
         let tainted = taints(&node("Unknown", mine.clone()), NOW).unwrap();
-        let keys: Vec<_> = tainted.iter().map(|taint| (taint.key.as_str(), taint.effect.as_str())).collect();
+        let keys: Vec<_> = tainted
+            .iter()
+            .map(|taint| (taint.key.as_str(), taint.effect.as_str()))
+            .collect();
         assert_eq!(
             keys,
-            [("mine", "NoSchedule"), (UNREACHABLE, "NoSchedule"), (UNREACHABLE, "NoExecute")]
+            [
+                ("mine", "NoSchedule"),
+                (UNREACHABLE, "NoSchedule"),
+                (UNREACHABLE, "NoExecute")
+            ]
         );
         let healed = node("True", serde_json::to_value(&tainted).unwrap());
         assert_eq!(taints(&healed, NOW).unwrap(), [tainted[0].clone()]);
@@ -169,8 +207,12 @@ mod tests {
     #[test]
     fn a_pod_leaves_when_its_patience_is_over() {
         let taint = [no_execute(UNREACHABLE)];
-        assert_eq!(leaves_at(&pod(json!([])), &taint, NOW), Some(NOW + Duration::from_secs(300)));
-        let short = json!([{ "key": UNREACHABLE, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5 }]);
+        assert_eq!(
+            leaves_at(&pod(json!([])), &taint, NOW),
+            Some(NOW + Duration::from_mins(5))
+        );
+        let short =
+            json!([{ "key": UNREACHABLE, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5 }]);
         assert_eq!(leaves_at(&pod(short), &taint, NOW), Some(NOW + Duration::from_secs(5)));
         let forever = json!([{ "operator": "Exists" }]);
         assert_eq!(leaves_at(&pod(forever), &taint, NOW), None);

@@ -122,10 +122,19 @@ impl Keeper {
     async fn listen(&mut self, node: &Node, now: Timestamp) {
         let name = Key::of(node).name;
         let lease = self.sources.leases.get(&Key::new(LEASES, &name));
-        let renewed = lease.and_then(|lease| lease.spec.as_ref()?.renew_time.clone()).map(|time| time.0);
-        let reported = node.status.as_ref().and_then(|status| status.conditions.as_ref()).and_then(|conditions| {
-            conditions.iter().filter_map(|condition| condition.last_heartbeat_time.as_ref().map(|time| time.0)).max()
-        });
+        let renewed = lease
+            .and_then(|lease| lease.spec.as_ref()?.renew_time.clone())
+            .map(|time| time.0);
+        let reported = node
+            .status
+            .as_ref()
+            .and_then(|status| status.conditions.as_ref())
+            .and_then(|conditions| {
+                conditions
+                    .iter()
+                    .filter_map(|condition| condition.last_heartbeat_time.as_ref().map(|time| time.0))
+                    .max()
+            });
         let sign = renewed.max(reported);
         let entry = self.heard.entry(name.clone()).or_insert((None, self.started.max(now)));
         if entry.0 != sign {
@@ -139,7 +148,11 @@ impl Keeper {
     }
 
     async fn mark_unknown(&self, name: &str, node: &Node, now: Timestamp) {
-        let told = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+        let told = node
+            .status
+            .as_ref()
+            .and_then(|status| status.conditions.as_deref())
+            .unwrap_or_default();
         let conditions = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"].map(|type_| {
             let old = told.iter().find(|condition| condition.type_ == type_);
             NodeCondition {
@@ -170,9 +183,15 @@ impl Keeper {
     }
 
     async fn mark_unready(&self, pod: &Pod, now: Timestamp) {
-        let ready = pod.status.as_ref().and_then(|status| status.conditions.as_ref()).and_then(|conditions| {
-            conditions.iter().find(|condition| condition.type_ == "Ready" && condition.status == "True")
-        });
+        let ready = pod
+            .status
+            .as_ref()
+            .and_then(|status| status.conditions.as_ref())
+            .and_then(|conditions| {
+                conditions
+                    .iter()
+                    .find(|condition| condition.type_ == "Ready" && condition.status == "True")
+            });
         if ready.is_some() {
             let condition = condition(pod, "Ready", "False", None, None, now);
             self.patch_status(pod, condition).await;
@@ -183,15 +202,21 @@ impl Keeper {
         let key = Key::of(pod);
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
         let patch = json!({ "metadata": { "uid": pod.metadata.uid }, "status": { "conditions": [condition] } });
-        if let Err(error) = api.patch_status(&key.name, &PatchParams::default(), &Patch::Strategic(patch)).await {
+        if let Err(error) = api
+            .patch_status(&key.name, &PatchParams::default(), &Patch::Strategic(patch))
+            .await
+        {
             tracing::debug!(pod = %key, %error, "a pod's condition could not be written");
         }
     }
 
     /// Deletes pods whose patience with a taint is over. Gives the moment when the next one's is.
     async fn evict(&mut self, nodes: &[Arc<Node>], now: Timestamp) -> Option<Timestamp> {
-        let tainted: HashMap<String, &Arc<Node>> =
-            nodes.iter().filter(|node| has_no_execute(node)).map(|node| (Key::of(&**node).name, node)).collect();
+        let tainted: HashMap<String, &Arc<Node>> = nodes
+            .iter()
+            .filter(|node| has_no_execute(node))
+            .map(|node| (Key::of(&**node).name, node))
+            .collect();
         if tainted.is_empty() && self.leaving.is_empty() {
             return None;
         }
@@ -199,18 +224,25 @@ impl Keeper {
         let mut seen = HashSet::new();
         for pod in self.sources.pods.all() {
             let uid = pod.metadata.uid.clone().unwrap_or_default();
-            let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref()).and_then(|name| tainted.get(name));
+            let node = pod
+                .spec
+                .as_ref()
+                .and_then(|spec| spec.node_name.as_ref())
+                .and_then(|name| tainted.get(name));
             if pod.metadata.deletion_timestamp.is_some() {
                 continue;
             }
-            let taints = node.and_then(|node| node.spec.as_ref()).and_then(|spec| spec.taints.as_deref());
+            let taints = node
+                .and_then(|node| node.spec.as_ref())
+                .and_then(|spec| spec.taints.as_deref());
             let at = taints.and_then(|taints| leaves_at(&pod, taints, now));
             let key = Key::of(&*pod);
             match at {
                 None => {
                     if self.leaving.remove(&uid).is_some() {
                         let message = format!("Cancelling deletion of Pod {key}");
-                        self.recorder.tell(&*pod, Severity::Normal, "TaintManagerEviction", message);
+                        self.recorder
+                            .tell(&*pod, Severity::Normal, "TaintManagerEviction", message);
                     }
                 }
                 Some(at) => {
@@ -219,7 +251,8 @@ impl Keeper {
                     seen.insert(uid);
                     if at <= now {
                         let message = format!("Marking for deletion Pod {key}");
-                        self.recorder.tell(&*pod, Severity::Normal, "TaintManagerEviction", message);
+                        self.recorder
+                            .tell(&*pod, Severity::Normal, "TaintManagerEviction", message);
                         let words = "Taint manager: deleting due to NoExecute taint";
                         self.delete(&pod, "DeletionByTaintManager", words, None, now).await;
                     } else {
@@ -233,14 +266,23 @@ impl Keeper {
     }
 
     async fn delete(&self, pod: &Pod, reason: &str, message: &str, grace: Option<u32>, now: Timestamp) {
-        let disrupted =
-            condition(pod, "DisruptionTarget", "True", Some(reason.to_owned()), Some(message.to_owned()), now);
+        let disrupted = condition(
+            pod,
+            "DisruptionTarget",
+            "True",
+            Some(reason.to_owned()),
+            Some(message.to_owned()),
+            now,
+        );
         self.patch_status(pod, disrupted).await;
         let key = Key::of(pod);
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
         let options = DeleteParams {
             grace_period_seconds: grace,
-            preconditions: Some(Preconditions { uid: pod.metadata.uid.clone(), resource_version: None }),
+            preconditions: Some(Preconditions {
+                uid: pod.metadata.uid.clone(),
+                resource_version: None,
+            }),
             ..DeleteParams::default()
         };
         if let Err(error) = api.delete(&key.name, &options).await {
@@ -251,9 +293,13 @@ impl Keeper {
     /// Deletes pods whose node is gone, and those that were deleted before they had one.
     async fn collect(&mut self, nodes: &[Arc<Node>], now: Timestamp) {
         let names: HashSet<String> = nodes.iter().map(|node| Key::of(&**node).name).collect();
-        let mut named = HashSet::new();
+        let mut absent = HashSet::new();
         for pod in self.sources.pods.all() {
-            let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).filter(|name| !name.is_empty());
+            let node = pod
+                .spec
+                .as_ref()
+                .and_then(|spec| spec.node_name.clone())
+                .filter(|name| !name.is_empty());
             let Some(node) = node else {
                 if pod.metadata.deletion_timestamp.is_some() {
                     let words = "PodGC: unscheduled terminating pod";
@@ -264,7 +310,7 @@ impl Keeper {
             if names.contains(&node) {
                 continue;
             }
-            named.insert(node.clone());
+            absent.insert(node.clone());
             let since = *self.missing.entry(node.clone()).or_insert(now);
             if Duration::try_from(now.duration_since(since)).unwrap_or_default() < QUARANTINE {
                 continue;
@@ -276,7 +322,7 @@ impl Keeper {
                 self.delete(&pod, "DeletionByPodGC", words, Some(0), now).await;
             }
         }
-        self.missing.retain(|name, _| named.contains(name));
+        self.missing.retain(|name, _| absent.contains(name));
     }
 }
 

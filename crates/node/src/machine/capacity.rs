@@ -10,7 +10,9 @@ pub(crate) fn measure(directory: &Path) -> BTreeMap<String, String> {
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let memory = memory.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-    let memory = memory.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(1 << 20);
+    let memory = memory
+        .and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok())
+        .unwrap_or(1 << 20);
     let storage = rustix::fs::statvfs(directory).map_or(0, |disk| disk.f_blocks * disk.f_frsize);
     [
         ("cpu", processors.to_string()),

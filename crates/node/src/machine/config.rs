@@ -55,7 +55,12 @@ pub struct NodeConfig {
 impl NodeConfig {
     /// A node without labels of its own.
     pub fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), labels: BTreeMap::new(), zone: None, taints: Vec::new() }
+        Self {
+            name: name.into(),
+            labels: BTreeMap::new(),
+            zone: None,
+            taints: Vec::new(),
+        }
     }
 }
 
@@ -82,11 +87,15 @@ impl MachineConfig {
     }
 
     pub(super) fn private(&self) -> PathBuf {
-        self.private.clone().unwrap_or_else(|| Path::new("/run").join(format!("moorline-{}", self.instance)))
+        self.private
+            .clone()
+            .unwrap_or_else(|| Path::new("/run").join(format!("moorline-{}", self.instance)))
     }
 
     pub(super) fn instance_name(&self) -> Result<net::InstanceName, Error> {
-        net::InstanceName::new(self.instance.clone())
-            .map_err(|source| Error::Network { attempted: "use the instance's name".to_owned(), source })
+        net::InstanceName::new(self.instance.clone()).map_err(|source| Error::Network {
+            attempted: "use the instance's name".to_owned(),
+            source: source.into(),
+        })
     }
 }

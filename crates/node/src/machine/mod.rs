@@ -40,7 +40,7 @@ pub enum Error {
         attempted: String,
         /// What the API said.
         #[source]
-        source: kube::Error,
+        source: Box<kube::Error>,
     },
     /// Containers.
     #[error("cannot {attempted}")]
@@ -49,11 +49,11 @@ pub enum Error {
         attempted: String,
         /// Why not.
         #[source]
-        source: run::Error,
+        source: Box<run::Error>,
     },
     /// Images.
     #[error("cannot open the image store")]
-    Images(#[source] moorline_image::Error),
+    Images(#[source] Box<moorline_image::Error>),
     /// Network.
     #[error("cannot {attempted}")]
     Network {
@@ -61,7 +61,7 @@ pub enum Error {
         attempted: String,
         /// Why not.
         #[source]
-        source: net::Error,
+        source: Box<net::Error>,
     },
     /// A file or directory.
     #[error("cannot {attempted}")]
@@ -72,6 +72,9 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
+    /// Something still works with the network, a stream for instance.
+    #[error("cannot remove the network: something still uses it; end its streams and purge again")]
+    StillInUse,
     /// There is no such node.
     #[error("there is no node {0} on this machine")]
     NoNode(String),
@@ -117,48 +120,77 @@ impl Machine {
         let runtime = {
             let mut settings = run::Config::new(config.directory.join("containers"), &config.instance);
             settings.program.clone_from(&config.shim);
-            run::Runtime::open(settings)
-                .await
-                .map_err(|source| Error::Containers { attempted: "open the container runtime".to_owned(), source })?
+            run::Runtime::open(settings).await.map_err(|source| Error::Containers {
+                attempted: "open the container runtime".to_owned(),
+                source: source.into(),
+            })?
         };
         let images = moorline_image::ImageStore::open(config.images(), config.image_options.clone())
             .await
-            .map_err(Error::Images)?;
+            .map_err(|source| Error::Images(source.into()))?;
         let ranges = network.ranges();
-        let names = Arc::new(net::dns::Names::new(&config.domain, [ranges.pods().into(), ranges.services().into()]));
+        let names = Arc::new(net::dns::Names::new(
+            &config.domain,
+            [ranges.pods().into(), ranges.services().into()],
+        ));
         let upstream = net::files::Resolvers::of_machine().nameservers;
         let server = net::dns::DnsServer::start(net::dns::DnsConfig::of(&ranges, upstream), names.clone())
             .await
-            .map_err(|source| Error::Network { attempted: "start the name server".to_owned(), source })?;
+            .map_err(|source| Error::Network {
+                attempted: "start the name server".to_owned(),
+                source: source.into(),
+            })?;
         let sources = Sources::follow(&client);
         let context = Arc::new(Context {
             runtime,
             images,
             network: Arc::new(network),
             services: sources.services.clone(),
+            pods: sources.pods.clone(),
             data: config.directory.clone(),
             private: config.private(),
             domain: config.domain.clone(),
             nameserver: ranges.dns_address().into(),
         });
         let recorder = Recorder::new(client.clone(), "kubelet", None);
-        storage::ensure_class(&client)
-            .await
-            .map_err(|source| Error::Api { attempted: "make the default storage class".to_owned(), source })?;
+        storage::ensure_class(&client).await.map_err(|source| Error::Api {
+            attempted: "make the default storage class".to_owned(),
+            source: source.into(),
+        })?;
         let mut tasks = Vec::new();
         let mut spawn = |task: std::pin::Pin<Box<dyn Future<Output = ()> + Send>>| {
             tasks.push(tokio::spawn(task).abort_handle());
         };
-        spawn(Box::pin(scheduler::run(client.clone(), sources.scheduler(), recorder.clone())));
+        spawn(Box::pin(scheduler::run(
+            client.clone(),
+            sources.scheduler(),
+            recorder.clone(),
+        )));
         let volumes = config.directory.join("volumes");
-        spawn(Box::pin(storage::run(client.clone(), sources.storage(), volumes, recorder.clone())));
-        spawn(Box::pin(lifecycle::run(client.clone(), sources.lifecycle(), recorder.clone())));
-        spawn(Box::pin(service::run(sources.service(), context.network.clone(), names)));
+        spawn(Box::pin(storage::run(
+            client.clone(),
+            sources.storage(),
+            volumes,
+            recorder.clone(),
+        )));
+        spawn(Box::pin(lifecycle::run(
+            client.clone(),
+            sources.lifecycle(),
+            recorder.clone(),
+        )));
+        spawn(Box::pin(service::run(
+            sources.service(),
+            context.network.clone(),
+            names,
+        )));
         let simulated = match config.simulated {
             None => None,
             Some(settings) => {
                 let nodes = simulated::start(client.clone(), settings, sources.pods.clone(), recorder.clone()).await;
-                Some(nodes.map_err(|source| Error::Api { attempted: "register simulated nodes".to_owned(), source })?)
+                Some(nodes.map_err(|source| Error::Api {
+                    attempted: "register simulated nodes".to_owned(),
+                    source: source.into(),
+                })?)
             }
         };
         let machine = Self {
@@ -194,13 +226,18 @@ impl Machine {
 
     /// How a node is.
     pub fn mode(&self, node: &str) -> Result<Mode, Error> {
-        self.nodes().get(node).map(VirtualNode::mode).ok_or_else(|| Error::NoNode(node.to_owned()))
+        self.nodes()
+            .get(node)
+            .map(VirtualNode::mode)
+            .ok_or_else(|| Error::NoNode(node.to_owned()))
     }
 
     /// Stops a node as a power loss would, freezes it, cuts it off, or starts it again.
     pub async fn set_mode(&self, node: &str, mode: Mode) -> Result<(), Error> {
         let taken = self.nodes().remove(node);
-        let Some(mut taken) = taken else { return Err(Error::NoNode(node.to_owned())) };
+        let Some(mut taken) = taken else {
+            return Err(Error::NoNode(node.to_owned()));
+        };
         let result = taken.set_mode(self, mode).await;
         self.nodes().insert(node.to_owned(), taken);
         result
@@ -208,33 +245,33 @@ impl Machine {
 
     /// Ends all work. Pods keep running, and are taken over by the next start.
     pub async fn stop(self) {
-        // Dropping does it; the name server ends with it.
-        drop(self);
-        tokio::task::yield_now().await;
+        let context = self.end().await;
+        released(context).await;
+    }
+
+    /// Ends what the nodes and everything beside them do.
+    async fn end(self) -> Arc<Context> {
+        let nodes = std::mem::take(&mut *self.nodes());
+        for (_, mut node) in nodes {
+            node.end().await;
+        }
+        self.context.clone()
     }
 
     /// Ends all work and removes everything of this machine's instance but its directory: pods, networks, cgroups.
     pub async fn purge(self) -> Result<(), Error> {
-        let context = self.context.clone();
-        drop(self);
-        context
-            .runtime
-            .purge()
-            .await
-            .map_err(|source| Error::Containers { attempted: "remove all pods".to_owned(), source })?;
-        let private = context.private.clone();
-        remove(&private)?;
-        // Tasks that were ended may hold on to it for a moment.
-        for _ in 0..100 {
-            if Arc::strong_count(&context.network) == 1 {
-                break;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        }
-        let Ok(context) = Arc::try_unwrap(context).map_err(drop) else { return Ok(()) };
+        let context = self.end().await;
+        context.runtime.purge().await.map_err(|source| Error::Containers {
+            attempted: "remove all pods".to_owned(),
+            source: source.into(),
+        })?;
+        remove(&context.private)?;
+        let Some(context) = released(context).await else {
+            return Err(Error::StillInUse);
+        };
         match Arc::try_unwrap(context.network) {
             Ok(network) => purge_network(network).await,
-            Err(_) => Ok(()),
+            Err(_) => Err(Error::StillInUse),
         }
     }
 
@@ -242,13 +279,14 @@ impl Machine {
     pub async fn purge_stopped(config: &MachineConfig) -> Result<(), Error> {
         let settings = run::Config::new(config.directory.join("containers"), &config.instance);
         if config.directory.join("containers").exists() {
-            let runtime = run::Runtime::open(settings)
-                .await
-                .map_err(|source| Error::Containers { attempted: "open the container runtime".to_owned(), source })?;
-            runtime
-                .purge()
-                .await
-                .map_err(|source| Error::Containers { attempted: "remove all pods".to_owned(), source })?;
+            let runtime = run::Runtime::open(settings).await.map_err(|source| Error::Containers {
+                attempted: "open the container runtime".to_owned(),
+                source: source.into(),
+            })?;
+            runtime.purge().await.map_err(|source| Error::Containers {
+                attempted: "remove all pods".to_owned(),
+                source: source.into(),
+            })?;
         }
         remove(&config.private())?;
         let (instance, directory) = (config.instance_name()?, config.directory.join("network"));
@@ -261,11 +299,27 @@ impl Machine {
     }
 }
 
+/// Waits until nobody else holds on to what all share: tasks that were ended do for a moment.
+async fn released(context: Arc<Context>) -> Option<Context> {
+    const LOOKS: u32 = 500;
+    let mut context = context;
+    for _ in 0..LOOKS {
+        context = match Arc::try_unwrap(context) {
+            Ok(context) if Arc::strong_count(&context.network) == 1 => return Some(context),
+            Ok(context) => Arc::new(context),
+            Err(context) => context,
+        };
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    None
+}
+
 fn remove(path: &Path) -> Result<(), Error> {
     match std::fs::remove_dir_all(path) {
-        Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
-            Err(Error::Files { attempted: format!("remove {}", path.display()), source })
-        }
+        Err(source) if source.kind() != std::io::ErrorKind::NotFound => Err(Error::Files {
+            attempted: format!("remove {}", path.display()),
+            source,
+        }),
         _ => Ok(()),
     }
 }
@@ -278,8 +332,14 @@ async fn purge_network(network: net::Network) -> Result<(), Error> {
 fn network_result<T>(result: Result<net::Result<T>, tokio::task::JoinError>, attempted: &str) -> Result<T, Error> {
     let attempted = || attempted.to_owned();
     match result {
-        Ok(result) => result.map_err(|source| Error::Network { attempted: attempted(), source }),
-        Err(error) => Err(Error::Files { attempted: attempted(), source: std::io::Error::other(error) }),
+        Ok(result) => result.map_err(|source| Error::Network {
+            attempted: attempted(),
+            source: source.into(),
+        }),
+        Err(error) => Err(Error::Files {
+            attempted: attempted(),
+            source: std::io::Error::other(error),
+        }),
     }
 }
 
@@ -290,7 +350,10 @@ async fn open_network(config: &MachineConfig) -> Result<net::Network, Error> {
         ranges: config.ranges,
         outside: config.outside,
     };
-    network_result(tokio::task::spawn_blocking(move || net::Network::open(settings)).await, "open the network")
+    network_result(
+        tokio::task::spawn_blocking(move || net::Network::open(settings)).await,
+        "open the network",
+    )
 }
 
 fn prepare_directories(config: &MachineConfig) -> Result<(), Error> {
@@ -298,7 +361,10 @@ fn prepare_directories(config: &MachineConfig) -> Result<(), Error> {
     let made = |path: &Path, mode: u32| {
         std::fs::create_dir_all(path)
             .and_then(|()| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)))
-            .map_err(|source| Error::Files { attempted: format!("make {}", path.display()), source })
+            .map_err(|source| Error::Files {
+                attempted: format!("make {}", path.display()),
+                source,
+            })
     };
     made(&config.directory, 0o711)?;
     for part in ["pods", "logs", "volumes"] {

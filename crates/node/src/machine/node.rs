@@ -37,27 +37,41 @@ pub(super) struct VirtualNode {
 
 /// What a node does while it lives.
 struct Work {
-    _kubelet: Kubelet,
-    heartbeat: AbortHandle,
+    kubelet: Kubelet,
+    heartbeat: Heartbeat,
 }
 
-impl Drop for Work {
+struct Heartbeat(AbortHandle);
+
+impl Drop for Heartbeat {
     fn drop(&mut self) {
-        self.heartbeat.abort();
+        self.0.abort();
+    }
+}
+
+impl Work {
+    async fn end(self) {
+        drop(self.heartbeat);
+        self.kubelet.end().await;
     }
 }
 
 impl VirtualNode {
     pub(super) async fn start(machine: &Machine, config: &NodeConfig) -> Result<Self, Error> {
-        let network_name = net::NodeName::new(config.name.clone())
-            .map_err(|source| Error::Network { attempted: "use the node's name".to_owned(), source })?;
+        let network_name = net::NodeName::new(config.name.clone()).map_err(|source| Error::Network {
+            attempted: "use the node's name".to_owned(),
+            source: source.into(),
+        })?;
         let (network, name) = (machine.context.network.clone(), network_name.clone());
         let added = tokio::task::spawn_blocking(move || network.add_node(&name)).await;
         let place = network_result(added, "add a node to the network")?;
         let capacity = capacity::measure(&machine.context.data);
         let amounts = {
             let quantities = capacity.iter().map(|(name, amount)| {
-                (name.clone(), k8s_openapi::apimachinery::pkg::api::resource::Quantity(amount.clone()))
+                (
+                    name.clone(),
+                    k8s_openapi::apimachinery::pkg::api::resource::Quantity(amount.clone()),
+                )
             });
             Amounts::of(Some(&quantities.collect()))
         };
@@ -95,7 +109,13 @@ impl VirtualNode {
             allocatable: amounts,
             recorder: machine.recorder.on_behalf_of("kubelet", Some(&config.name)),
         });
-        let mut node = Self { mode: Mode::Running, context, identity, reachable, work: None };
+        let mut node = Self {
+            mode: Mode::Running,
+            context,
+            identity,
+            reachable,
+            work: None,
+        };
         if machine.context.network.is_partitioned(&node.context.network_name) {
             node.heal(machine).await?;
         }
@@ -108,13 +128,25 @@ impl VirtualNode {
     }
 
     async fn begin(&mut self, machine: &Machine) -> Result<(), Error> {
-        registration::register(&self.context.client, &self.identity).await.map_err(|source| Error::Api {
-            attempted: format!("register node {}", self.identity.name),
-            source,
-        })?;
-        let heartbeat = tokio::spawn(registration::keep_alive(self.context.client.clone(), self.identity.clone()));
-        let kubelet = Kubelet::start(self.context.clone(), machine.sources.objects(), self.reachable.subscribe());
-        self.work = Some(Work { _kubelet: kubelet, heartbeat: heartbeat.abort_handle() });
+        registration::register(&self.context.client, &self.identity)
+            .await
+            .map_err(|source| Error::Api {
+                attempted: format!("register node {}", self.identity.name),
+                source: source.into(),
+            })?;
+        let heartbeat = tokio::spawn(registration::keep_alive(
+            self.context.client.clone(),
+            self.identity.clone(),
+        ));
+        let kubelet = Kubelet::start(
+            self.context.clone(),
+            machine.sources.objects(),
+            self.reachable.subscribe(),
+        );
+        self.work = Some(Work {
+            kubelet,
+            heartbeat: Heartbeat(heartbeat.abort_handle()),
+        });
         Ok(())
     }
 
@@ -128,16 +160,21 @@ impl VirtualNode {
         match mode {
             Mode::Running => {}
             Mode::Stopped => {
-                self.work = None;
+                self.end().await;
                 for pod in self.pods() {
-                    self.context.shared.runtime.remove_pod(&pod).await.map_err(|source| Error::Containers {
-                        attempted: format!("end pod {pod} of node {}", self.identity.name),
-                        source,
-                    })?;
+                    self.context
+                        .shared
+                        .runtime
+                        .remove_pod(&pod)
+                        .await
+                        .map_err(|source| Error::Containers {
+                            attempted: format!("end pod {pod} of node {}", self.identity.name),
+                            source: source.into(),
+                        })?;
                 }
             }
             Mode::Frozen => {
-                self.work = None;
+                self.end().await;
                 for pod in self.pods() {
                     if let Err(error) = self.context.shared.runtime.freeze(&pod) {
                         tracing::warn!(%pod, %error, "a pod could not be frozen");
@@ -176,9 +213,19 @@ impl VirtualNode {
         Ok(())
     }
 
+    /// Ends what the node does; its pods stay as they are.
+    pub(super) async fn end(&mut self) {
+        if let Some(work) = self.work.take() {
+            work.end().await;
+        }
+    }
+
     async fn heal(&self, machine: &Machine) -> Result<(), Error> {
         let (network, name) = (machine.context.network.clone(), self.context.network_name.clone());
-        network_result(tokio::task::spawn_blocking(move || network.heal(&name)).await, "reconnect a node")
+        network_result(
+            tokio::task::spawn_blocking(move || network.heal(&name)).await,
+            "reconnect a node",
+        )
     }
 
     fn pods(&self) -> Vec<moorline_container::PodId> {

@@ -9,11 +9,7 @@ use k8s_openapi::api::{
     policy::v1::PodDisruptionBudget,
     storage::v1::StorageClass,
 };
-use kube::{
-    Api, Client,
-    core::PartialObjectMeta,
-    runtime::{WatchStreamExt as _, metadata_watcher, watcher},
-};
+use kube::{Api, Client, core::PartialObjectMeta, runtime::watcher};
 
 use crate::{kubelet, lifecycle, mirror::Mirror, registration::LEASES, scheduler, service, storage};
 
@@ -35,8 +31,6 @@ pub(crate) struct Sources {
 impl Sources {
     pub(crate) fn follow(client: &Client) -> Self {
         let config = watcher::Config::default();
-        let config_maps = metadata_watcher(Api::<ConfigMap>::all(client.clone()), config.clone()).default_backoff();
-        let secrets = metadata_watcher(Api::<Secret>::all(client.clone()), config.clone()).default_backoff();
         Self {
             pods: Arc::new(Mirror::follow(Api::all(client.clone()), config.clone())),
             nodes: Arc::new(Mirror::follow(Api::all(client.clone()), config.clone())),
@@ -47,9 +41,10 @@ impl Sources {
             volumes: Arc::new(Mirror::follow(Api::all(client.clone()), config.clone())),
             classes: Arc::new(Mirror::follow(Api::all(client.clone()), config.clone())),
             budgets: Arc::new(Mirror::follow(Api::all(client.clone()), config.clone())),
-            leases: Arc::new(Mirror::follow(Api::namespaced(client.clone(), LEASES), config)),
-            config_maps: Arc::new(Mirror::from_stream(config_maps)),
-            secrets: Arc::new(Mirror::from_stream(secrets)),
+            leases: Arc::new(Mirror::follow(Api::namespaced(client.clone(), LEASES), config.clone())),
+            // Only that they changed: the pods concerned then read them.
+            config_maps: Arc::new(Mirror::follow(Api::all(client.clone()), config.clone())),
+            secrets: Arc::new(Mirror::follow(Api::all(client.clone()), config)),
         }
     }
 
@@ -76,7 +71,11 @@ impl Sources {
     }
 
     pub(crate) fn lifecycle(&self) -> lifecycle::Sources {
-        lifecycle::Sources { pods: self.pods.clone(), nodes: self.nodes.clone(), leases: self.leases.clone() }
+        lifecycle::Sources {
+            pods: self.pods.clone(),
+            nodes: self.nodes.clone(),
+            leases: self.leases.clone(),
+        }
     }
 
     pub(crate) fn service(&self) -> service::Sources {

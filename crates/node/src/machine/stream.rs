@@ -101,7 +101,10 @@ pub struct PodUsage {
 
 impl Machine {
     fn pod(&self, key: &Key) -> Result<std::sync::Arc<Pod>, StreamError> {
-        self.sources.pods.get(key).ok_or_else(|| StreamError::NoPod(key.clone()))
+        self.sources
+            .pods
+            .get(key)
+            .ok_or_else(|| StreamError::NoPod(key.clone()))
     }
 
     /// The container that is meant, and the pod it is in.
@@ -113,44 +116,68 @@ impl Machine {
     ) -> Result<(run::PodId, run::ContainerId), StreamError> {
         let pod = self.pod(key)?;
         let shape = crate::pod::Shape::of(&pod);
-        let name = match container {
-            Some(name) => name.to_owned(),
-            None => {
-                let annotated = pod.metadata.annotations.as_ref();
-                let annotated = annotated.and_then(|annotations| annotations.get("kubectl.kubernetes.io/default-container"));
-                let mains: Vec<_> =
-                    shape.of_kind(&[crate::pod::Kind::Main]).map(|(_, container)| container.name.clone()).collect();
-                match (annotated, mains.as_slice()) {
-                    (Some(name), _) => name.clone(),
-                    (None, [only]) => only.clone(),
-                    (None, many) => {
-                        return Err(StreamError::Ambiguous { pod: key.clone(), choices: many.join(" ") });
-                    }
+        let name = if let Some(name) = container {
+            name.to_owned()
+        } else {
+            let annotated = pod.metadata.annotations.as_ref();
+            let annotated =
+                annotated.and_then(|annotations| annotations.get("kubectl.kubernetes.io/default-container"));
+            let mains: Vec<_> = shape
+                .of_kind(&[crate::pod::Kind::Main])
+                .map(|(_, container)| container.name.clone())
+                .collect();
+            match (annotated, mains.as_slice()) {
+                (Some(name), _) => name.clone(),
+                (None, [only]) => only.clone(),
+                (None, many) => {
+                    return Err(StreamError::Ambiguous {
+                        pod: key.clone(),
+                        choices: many.join(" "),
+                    });
                 }
             }
         };
         if shape.find(&name).is_none() {
-            return Err(StreamError::NoContainer { pod: key.clone(), container: name });
+            return Err(StreamError::NoContainer {
+                pod: key.clone(),
+                container: name,
+            });
         }
         let waiting = || StreamError::Waiting {
             pod: key.clone(),
             container: name.clone(),
             reason: waiting_reason(&pod, &name),
         };
-        let id: run::PodId =
-            pod.metadata.uid.as_deref().unwrap_or("").parse().map_err(|_| StreamError::NoPod(key.clone()))?;
+        let id: run::PodId = pod
+            .metadata
+            .uid
+            .as_deref()
+            .unwrap_or("")
+            .parse()
+            .map_err(|_| StreamError::NoPod(key.clone()))?;
         let status = self.context.runtime.pod(&id).map_err(|_| waiting())?;
-        let attempts = status.containers.iter().filter(|found| found.spec.labels.get(known_labels::CONTAINER) == Some(&name));
+        let attempts = status
+            .containers
+            .iter()
+            .filter(|found| found.spec.labels.get(known_labels::CONTAINER) == Some(&name));
         let attempts = attempts.filter_map(|found| found.spec.labels.get(known_labels::ATTEMPT)?.parse::<u32>().ok());
         let latest = attempts.max().ok_or_else(waiting)?;
         let attempt = match (previous, latest.checked_sub(1)) {
             (false, _) => latest,
             (true, Some(before)) => before,
-            (true, None) => return Err(StreamError::NoPrevious { pod: key.clone(), container: name }),
+            (true, None) => {
+                return Err(StreamError::NoPrevious {
+                    pod: key.clone(),
+                    container: name,
+                });
+            }
         };
         let container: run::ContainerId = container_name(&name, attempt).parse().map_err(|_| waiting())?;
         if previous && self.context.runtime.container(&id, &container).is_err() {
-            return Err(StreamError::NoPrevious { pod: key.clone(), container: name });
+            return Err(StreamError::NoPrevious {
+                pod: key.clone(),
+                container: name,
+            });
         }
         Ok((id, container))
     }
@@ -186,9 +213,15 @@ impl Machine {
     /// A connection to a port of a pod, as a process in it would have it.
     pub async fn port_forward(&self, key: &Key, port: u16) -> Result<tokio::net::TcpStream, StreamError> {
         let pod = self.pod(key)?;
-        let failed = |source: std::io::Error| StreamError::Port { pod: key.clone(), port, source };
+        let failed = |source: std::io::Error| StreamError::Port {
+            pod: key.clone(),
+            port,
+            source,
+        };
         if pod.spec.as_ref().is_some_and(|spec| spec.host_network == Some(true)) {
-            return tokio::net::TcpStream::connect(("127.0.0.1", port)).await.map_err(failed);
+            return tokio::net::TcpStream::connect(("127.0.0.1", port))
+                .await
+                .map_err(failed);
         }
         let id = net::PodId::new(pod.metadata.uid.clone().unwrap_or_default())?;
         let network = self.context.network.clone();
@@ -227,7 +260,8 @@ fn waiting_reason(pod: &Pod, container: &str) -> String {
     let status = pod.status.as_ref();
     let statuses = status.into_iter().flat_map(|status| {
         let mains = status.container_statuses.iter().flatten();
-        mains.chain(status.init_container_statuses.iter().flatten())
+        mains
+            .chain(status.init_container_statuses.iter().flatten())
             .chain(status.ephemeral_container_statuses.iter().flatten())
     });
     let found = statuses.into_iter().find(|status| status.name == container);

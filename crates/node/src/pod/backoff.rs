@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 const FIRST: Duration = Duration::from_secs(10);
-const LONGEST: Duration = Duration::from_secs(300);
+const LONGEST: Duration = Duration::from_mins(5);
 
 /// How long to wait before something is tried again.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

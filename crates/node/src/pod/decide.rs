@@ -76,12 +76,18 @@ pub(crate) fn decide(pod: &Pod, shape: &Shape, memory: &Memory, now: Timestamp) 
     }
     for (name, container) in &memory.containers {
         if let (Some(reason), true) = (&container.unwanted, container.is_running()) {
-            decision.actions.push(Action::Kill { container: name.clone(), reason: reason.clone() });
+            decision.actions.push(Action::Kill {
+                container: name.clone(),
+                reason: reason.clone(),
+            });
         }
     }
     let initialised = initialise(pod, shape, memory, now, &mut decision);
     for (kind, container) in shape.of_kind(&[Kind::Ephemeral]) {
-        if memory.container(&container.name).is_none_or(|known| known.current.is_none()) {
+        if memory
+            .container(&container.name)
+            .is_none_or(|known| known.current.is_none())
+        {
             attempt(pod, kind, container, memory, now, &mut decision);
         }
     }
@@ -122,7 +128,10 @@ fn ending(pod: &Pod, shape: &Shape, memory: &Memory, now: Timestamp, decision: &
 
 /// The time that a pod asks for to end in.
 pub(crate) fn grace_of(pod: &Pod) -> i64 {
-    pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds).unwrap_or(30)
+    pod.spec
+        .as_ref()
+        .and_then(|spec| spec.termination_grace_period_seconds)
+        .unwrap_or(30)
 }
 
 /// Whether nothing will run any more but what runs beside.
@@ -142,7 +151,9 @@ fn over(shape: &Shape, memory: &Memory) -> bool {
 /// Sees to the init containers in their order. Says whether the main ones may start.
 fn initialise(pod: &Pod, shape: &Shape, memory: &Memory, now: Timestamp, decision: &mut Decision) -> bool {
     let begun = shape.of_kind(&[Kind::Main]).any(|(_, container)| {
-        memory.container(&container.name).is_some_and(|known| known.current.is_some())
+        memory
+            .container(&container.name)
+            .is_some_and(|known| known.current.is_some())
     });
     for (kind, container) in shape.of_kind(&[Kind::Init, Kind::Sidecar]) {
         let known = memory.container(&container.name);
@@ -218,7 +229,10 @@ fn attempt(pod: &Pod, kind: Kind, container: &Container, memory: &Memory, now: T
             ),
             until,
         };
-        decision.actions.push(Action::Wait { container: name, trouble });
+        decision.actions.push(Action::Wait {
+            container: name,
+            trouble,
+        });
         return;
     }
     decision.actions.push(Action::Start { container: name, kind });

@@ -39,7 +39,11 @@ pub(crate) enum Ending {
     /// It was deleted, with so many seconds of grace.
     Deleted { grace: i64 },
     /// The node ends it: the status' reason and message.
-    Failed { reason: String, message: String, grace: i64 },
+    Failed {
+        reason: String,
+        message: String,
+        grace: i64,
+    },
     /// Its containers have come to their end, sidecars remain.
     Over,
 }
@@ -133,7 +137,9 @@ impl Memory {
 
     /// Whether any container has a process, or is about to.
     pub(crate) fn anything_runs(&self) -> bool {
-        self.containers.values().any(|container| container.is_running() || container.is_created())
+        self.containers
+            .values()
+            .any(|container| container.is_running() || container.is_created())
     }
 }
 
@@ -159,7 +165,11 @@ impl ContainerMemory {
 
     /// Notes that another attempt begins: what was is kept as the one before.
     pub(crate) fn begin(&mut self, attempt: Attempt) {
-        if let Some(Attempt { state: State::Ended(ended), .. }) = self.current.take() {
+        if let Some(Attempt {
+            state: State::Ended(ended),
+            ..
+        }) = self.current.take()
+        {
             self.previous = Some(ended);
             self.restarts += 1;
         }

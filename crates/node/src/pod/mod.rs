@@ -20,7 +20,7 @@ mod status;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use backoff::{Backoff, go_duration};
+pub(crate) use backoff::go_duration;
 pub(crate) use decide::{Action, Decision, KillReason, decide, grace_of};
 pub(crate) use memory::{Attempt, ContainerMemory, Ended, Ending, Memory, Sandbox, State, Trouble};
 pub(crate) use shape::{Kind, Shape};

@@ -48,7 +48,11 @@ impl Shape {
         let spec = pod.spec.as_ref().unwrap_or(&empty);
         let mut containers = Vec::new();
         for container in spec.init_containers.iter().flatten() {
-            let kind = if is_sidecar(container) { Kind::Sidecar } else { Kind::Init };
+            let kind = if is_sidecar(container) {
+                Kind::Sidecar
+            } else {
+                Kind::Init
+            };
             containers.push((kind, container.clone()));
         }
         containers.extend(spec.containers.iter().map(|container| (Kind::Main, container.clone())));

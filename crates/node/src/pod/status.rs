@@ -31,9 +31,9 @@ pub(crate) fn status(pod: &Pod, shape: &Shape, memory: &Memory, hosts: &[IpAddr]
     let spec = pod.spec.clone().unwrap_or_default();
     let initialised = is_initialised(shape, memory);
     let of = |kinds: &'static [Kind]| -> Option<Vec<ContainerStatus>> {
-        let statuses = shape.of_kind(kinds).map(|(kind, container)| {
-            container_status(kind, container, memory, initialised, shape)
-        });
+        let statuses = shape
+            .of_kind(kinds)
+            .map(|(kind, container)| container_status(kind, container, memory, initialised, shape));
         let statuses: Vec<_> = statuses.collect();
         (!statuses.is_empty()).then_some(statuses)
     };
@@ -41,12 +41,25 @@ pub(crate) fn status(pod: &Pod, shape: &Shape, memory: &Memory, hosts: &[IpAddr]
     let inits = of(&[Kind::Init, Kind::Sidecar]);
     let phase = phase(pod, shape, memory, &old);
     let ips: Vec<IpAddr> = if spec.host_network == Some(true) {
-        if memory.sandbox.is_some() || memory.had_sandbox { hosts.to_vec() } else { Vec::new() }
+        if memory.sandbox.is_some() || memory.had_sandbox {
+            hosts.to_vec()
+        } else {
+            Vec::new()
+        }
     } else {
-        memory.sandbox.as_ref().map(|sandbox| sandbox.ips.clone()).unwrap_or_default()
+        memory
+            .sandbox
+            .as_ref()
+            .map(|sandbox| sandbox.ips.clone())
+            .unwrap_or_default()
     };
     let (mut reason, mut message) = (None, None);
-    if let Some(Ending::Failed { reason: why, message: words, .. }) = &memory.ending {
+    if let Some(Ending::Failed {
+        reason: why,
+        message: words,
+        ..
+    }) = &memory.ending
+    {
         reason = Some(why.clone());
         message = Some(words.clone());
     }
@@ -73,7 +86,9 @@ pub(crate) fn status(pod: &Pod, shape: &Shape, memory: &Memory, hosts: &[IpAddr]
 
 fn is_initialised(shape: &Shape, memory: &Memory) -> bool {
     let begun = shape.of_kind(&[Kind::Main]).any(|(_, container)| {
-        memory.container(&container.name).is_some_and(|known| known.current.is_some())
+        memory
+            .container(&container.name)
+            .is_some_and(|known| known.current.is_some())
     });
     begun
         || shape.of_kind(&[Kind::Init, Kind::Sidecar]).all(|(kind, container)| {
@@ -86,9 +101,7 @@ fn is_initialised(shape: &Shape, memory: &Memory) -> bool {
 }
 
 fn is_started(container: &Container, known: &ContainerMemory) -> bool {
-    known.is_running()
-        && !known.hook_pending
-        && (container.startup_probe.is_none() || known.startup == Some(true))
+    known.is_running() && !known.hook_pending && (container.startup_probe.is_none() || known.startup == Some(true))
 }
 
 fn is_ready(kind: Kind, container: &Container, known: &ContainerMemory, ending: bool) -> bool {
@@ -135,9 +148,14 @@ fn container_status(
             None => waiting("ContainerCreating", None),
         },
     };
-    let image = attempt.map_or_else(|| container.image.clone().unwrap_or_default(), |attempt| attempt.image.clone());
+    let image = attempt.map_or_else(
+        || container.image.clone().unwrap_or_default(),
+        |attempt| attempt.image.clone(),
+    );
     let resources = memory.allocated.get(&container.name).or(container.resources.as_ref());
-    let shown = (known.is_running() && kind != Kind::Ephemeral).then(|| resources.cloned()).flatten();
+    let shown = (known.is_running() && kind != Kind::Ephemeral)
+        .then(|| resources.cloned())
+        .flatten();
     let requests = resources.and_then(|resources| resources.requests.clone());
     ContainerStatus {
         name: container.name.clone(),
@@ -164,7 +182,10 @@ fn mounts(container: &Container) -> Option<Vec<VolumeMountStatus>> {
         name: mount.name.clone(),
         mount_path: mount.mount_path.clone(),
         read_only: mount.read_only,
-        recursive_read_only: mount.read_only.filter(|read_only| *read_only).map(|_| "Disabled".to_owned()),
+        recursive_read_only: mount
+            .read_only
+            .filter(|read_only| *read_only)
+            .map(|_| "Disabled".to_owned()),
         ..VolumeMountStatus::default()
     });
     Some(mounts.collect())
@@ -172,14 +193,19 @@ fn mounts(container: &Container) -> Option<Vec<VolumeMountStatus>> {
 
 fn waiting(reason: &str, message: Option<String>) -> ContainerState {
     ContainerState {
-        waiting: Some(ContainerStateWaiting { reason: Some(reason.to_owned()), message }),
+        waiting: Some(ContainerStateWaiting {
+            reason: Some(reason.to_owned()),
+            message,
+        }),
         ..ContainerState::default()
     }
 }
 
 fn running(since: Timestamp) -> ContainerState {
     ContainerState {
-        running: Some(ContainerStateRunning { started_at: Some(Time(since)) }),
+        running: Some(ContainerStateRunning {
+            started_at: Some(Time(since)),
+        }),
         ..ContainerState::default()
     }
 }
@@ -236,7 +262,11 @@ fn phase(pod: &Pod, shape: &Shape, memory: &Memory, old: &PodStatus) -> &'static
         return "Failed";
     }
     if unfinished_start && !begun {
-        return if ending && !memory.anything_runs() && memory.had_sandbox { "Failed" } else { "Pending" };
+        return if ending && !memory.anything_runs() && memory.had_sandbox {
+            "Failed"
+        } else {
+            "Pending"
+        };
     }
     counts.phase(shape.restart, ending)
 }
@@ -263,18 +293,26 @@ impl Counts {
 
     fn phase(&self, restart: Restart, ending: bool) -> &'static str {
         if self.waiting > 0 {
-            return if ending && self.running == 0 && self.stopped > 0 { "Failed" } else { "Pending" };
+            return if ending && self.running == 0 && self.stopped > 0 {
+                "Failed"
+            } else {
+                "Pending"
+            };
         }
         if self.running > 0 {
             return "Running";
         }
         let well = self.stopped == self.succeeded;
-        match (restart, ending) {
-            (_, true) | (Restart::Never, _) if well => "Succeeded",
-            (_, true) | (Restart::Never, _) => "Failed",
-            (Restart::Always, false) => "Running",
-            (Restart::OnFailure, false) if well => "Succeeded",
-            (Restart::OnFailure, false) => "Running",
+        let starts_again = !ending
+            && match restart {
+                Restart::Always => true,
+                Restart::OnFailure => !well,
+                Restart::Never => false,
+            };
+        match (starts_again, well) {
+            (true, _) => "Running",
+            (false, true) => "Succeeded",
+            (false, false) => "Failed",
         }
     }
 }
@@ -289,8 +327,14 @@ fn conditions(
 ) -> Vec<PodCondition> {
     let mut list = Vec::new();
     let mut put = |type_: &str, (status, reason, message): Told| {
-        let before = old.conditions.iter().flatten().find(|condition| condition.type_ == type_);
-        let since = before.filter(|before| before.status == status).and_then(|before| before.last_transition_time.clone());
+        let before = old
+            .conditions
+            .iter()
+            .flatten()
+            .find(|condition| condition.type_ == type_);
+        let since = before
+            .filter(|before| before.status == status)
+            .and_then(|before| before.last_transition_time.clone());
         list.push(PodCondition {
             type_: type_.to_owned(),
             status: status.to_owned(),
@@ -309,16 +353,28 @@ fn conditions(
     put("ContainersReady", containers);
     put("PodScheduled", ("True", None, None));
     if let Some((reason, message)) = &memory.resize_pending {
-        put("PodResizePending", ("True", Some((*reason).to_owned()), Some(message.clone())));
+        put(
+            "PodResizePending",
+            ("True", Some((*reason).to_owned()), Some(message.clone())),
+        );
     }
     if memory.resize_running {
         put("PodResizeInProgress", ("True", None, None));
     }
     let ours = [
-        "PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled", "PodResizePending",
+        "PodReadyToStartContainers",
+        "Initialized",
+        "Ready",
+        "ContainersReady",
+        "PodScheduled",
+        "PodResizePending",
         "PodResizeInProgress",
     ];
-    let foreign = old.conditions.iter().flatten().filter(|condition| !ours.contains(&condition.type_.as_str()));
+    let foreign = old
+        .conditions
+        .iter()
+        .flatten()
+        .filter(|condition| !ours.contains(&condition.type_.as_str()));
     list.extend(foreign.cloned());
     list
 }
@@ -370,10 +426,17 @@ fn ready(pod: &Pod, containers: &Told) -> Told {
         return containers.clone();
     }
     let gates = pod.spec.iter().flat_map(|spec| spec.readiness_gates.iter().flatten());
-    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    let conditions = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.as_deref())
+        .unwrap_or_default();
     let mut missing = Vec::new();
     for gate in gates {
-        match conditions.iter().find(|condition| condition.type_ == gate.condition_type) {
+        match conditions
+            .iter()
+            .find(|condition| condition.type_ == gate.condition_type)
+        {
             None => missing.push(format!(
                 "corresponding condition of pod readiness gate {:?} does not exist.",
                 gate.condition_type
@@ -388,5 +451,9 @@ fn ready(pod: &Pod, containers: &Told) -> Told {
     if missing.is_empty() {
         return ("True", None, None);
     }
-    ("False", Some("ReadinessGatesNotReady".to_owned()), Some(missing.join(", ")))
+    (
+        "False",
+        Some("ReadinessGatesNotReady".to_owned()),
+        Some(missing.join(", ")),
+    )
 }

@@ -14,13 +14,21 @@ struct Bench {
 }
 
 impl Bench {
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "literals read better where they are handed in whole"
+    )]
     fn new(spec: Value) -> Self {
         let pod = serde_json::from_value(json!({
             "metadata": { "name": "p", "namespace": "n", "uid": "u", "generation": 1 }, "spec": spec,
         }))
         .unwrap();
         let now = Timestamp::from_second(1_000_000).unwrap();
-        Self { pod, memory: Memory::new(now), now }
+        Self {
+            pod,
+            memory: Memory::new(now),
+            now,
+        }
     }
 
     fn decide(&self) -> Decision {
@@ -38,7 +46,9 @@ impl Bench {
 
     fn prepare(mut self) -> Self {
         assert_eq!(self.decide().actions, [Action::Prepare]);
-        self.memory.sandbox = Some(Sandbox { ips: vec!["10.0.0.5".parse().unwrap()] });
+        self.memory.sandbox = Some(Sandbox {
+            ips: vec!["10.0.0.5".parse().unwrap()],
+        });
         self.memory.had_sandbox = true;
         self
     }
@@ -84,13 +94,25 @@ impl Bench {
 
     fn condition(&self, name: &str) -> (String, Option<String>, Option<String>) {
         let conditions = self.status().conditions.unwrap();
-        let condition = conditions.into_iter().find(|condition| condition.type_ == name).unwrap();
+        let condition = conditions
+            .into_iter()
+            .find(|condition| condition.type_ == name)
+            .unwrap();
         (condition.status, condition.reason, condition.message)
     }
 
     fn waiting(&self, index: usize) -> String {
         let statuses = self.status().container_statuses.unwrap();
-        statuses[index].state.as_ref().unwrap().waiting.as_ref().unwrap().reason.clone().unwrap()
+        statuses[index]
+            .state
+            .as_ref()
+            .unwrap()
+            .waiting
+            .as_ref()
+            .unwrap()
+            .reason
+            .clone()
+            .unwrap()
     }
 }
 
@@ -129,15 +151,31 @@ fn a_container_that_ends_is_restarted_at_once_and_then_ever_later() {
     bench.end("c", 1);
     let decision = bench.decide();
     assert_eq!(decision.look_again, Some(bench.now + Duration::from_secs(10)));
-    let [Action::Wait { trouble, .. }] = decision.actions.as_slice() else { panic!("it waits") };
+    let [Action::Wait { trouble, .. }] = decision.actions.as_slice() else {
+        panic!("it waits")
+    };
     assert_eq!(trouble.message, "back-off 10s restarting failed container=c pod=p_n(u)");
     bench.memory.container_mut("c").trouble = Some(trouble.clone());
     assert_eq!(bench.waiting(0), "CrashLoopBackOff");
     let status = bench.status();
     let container = &status.container_statuses.unwrap()[0];
     assert_eq!(container.restart_count, 1);
-    assert_eq!(container.last_state.as_ref().unwrap().terminated.as_ref().unwrap().exit_code, 1);
-    assert_eq!(status.phase.as_deref(), Some("Running"), "a pod that will be restarted runs");
+    assert_eq!(
+        container
+            .last_state
+            .as_ref()
+            .unwrap()
+            .terminated
+            .as_ref()
+            .unwrap()
+            .exit_code,
+        1
+    );
+    assert_eq!(
+        status.phase.as_deref(),
+        Some("Running"),
+        "a pod that will be restarted runs"
+    );
     bench.now += Duration::from_secs(10);
     assert_eq!(bench.started(), ["c"]);
 }
@@ -168,8 +206,14 @@ fn a_pod_that_is_over_says_so_in_its_conditions() {
     let mut bench = one("Never").prepare();
     bench.run("c");
     bench.end("c", 0);
-    assert_eq!(bench.condition("Ready"), ("False".to_owned(), Some("PodCompleted".to_owned()), None));
-    assert_eq!(bench.condition("Initialized"), ("True".to_owned(), Some("PodCompleted".to_owned()), None));
+    assert_eq!(
+        bench.condition("Ready"),
+        ("False".to_owned(), Some("PodCompleted".to_owned()), None)
+    );
+    assert_eq!(
+        bench.condition("Initialized"),
+        ("True".to_owned(), Some("PodCompleted".to_owned()), None)
+    );
 }
 
 fn with_inits(restart: &str) -> Bench {
@@ -234,7 +278,10 @@ fn probes_decide_readiness_and_start() {
     .prepare();
     bench.run("c");
     let message = Some("containers with unready status: [c]".to_owned());
-    assert_eq!(bench.condition("Ready"), ("False".to_owned(), Some("ContainersNotReady".to_owned()), message));
+    assert_eq!(
+        bench.condition("Ready"),
+        ("False".to_owned(), Some("ContainersNotReady".to_owned()), message)
+    );
     bench.memory.container_mut("c").readiness = Some(true);
     assert_eq!(bench.condition("Ready").0, "False", "it has not started yet");
     bench.memory.container_mut("c").startup = Some(true);
@@ -247,8 +294,14 @@ fn readiness_gates_are_waited_for() {
         Bench::new(json!({ "readinessGates": [{ "conditionType": "g" }], "containers": [{ "name": "c" }] })).prepare();
     bench.run("c");
     let (status, reason, message) = bench.condition("Ready");
-    assert_eq!((status.as_str(), reason.as_deref()), ("False", Some("ReadinessGatesNotReady")));
-    assert_eq!(message.unwrap(), "corresponding condition of pod readiness gate \"g\" does not exist.");
+    assert_eq!(
+        (status.as_str(), reason.as_deref()),
+        ("False", Some("ReadinessGatesNotReady"))
+    );
+    assert_eq!(
+        message.unwrap(),
+        "corresponding condition of pod readiness gate \"g\" does not exist."
+    );
     bench.pod.status = serde_json::from_value(json!({ "conditions": [{ "type": "g", "status": "True" }] })).unwrap();
     assert_eq!(bench.condition("Ready").0, "True");
     assert_eq!(bench.condition("g").0, "True", "what others wrote stays");
@@ -258,8 +311,7 @@ fn readiness_gates_are_waited_for() {
 fn a_deleted_pod_ends_with_its_grace_which_may_shorten() {
     let mut bench = one("Always").prepare();
     bench.run("c");
-    bench.pod.metadata.deletion_timestamp =
-        Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(bench.now));
+    bench.pod.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(bench.now));
     bench.pod.metadata.deletion_grace_period_seconds = Some(30);
     assert_eq!(bench.decide().actions, [Action::End(Ending::Deleted { grace: 30 })]);
     bench.memory.ending = Some(Ending::Deleted { grace: 30 });
@@ -278,7 +330,9 @@ fn a_pod_that_outlives_its_deadline_fails() {
     bench.run("c");
     assert_eq!(bench.decide().look_again, Some(bench.now + Duration::from_secs(5)));
     bench.now += Duration::from_secs(5);
-    let [Action::End(ending @ Ending::Failed { .. })] = &bench.decide().actions[..] else { panic!("it is late") };
+    let [Action::End(ending @ Ending::Failed { .. })] = &bench.decide().actions[..] else {
+        panic!("it is late")
+    };
     bench.memory.ending = Some(ending.clone());
     bench.end("c", 143);
     let status = bench.status();
@@ -307,7 +361,13 @@ fn an_unhealthy_container_is_killed_and_started_again() {
     bench.run("c");
     let reason = KillReason::Unhealthy { grace: None };
     bench.memory.container_mut("c").unwanted = Some(reason.clone());
-    assert_eq!(bench.decide().actions, [Action::Kill { container: "c".to_owned(), reason }]);
+    assert_eq!(
+        bench.decide().actions,
+        [Action::Kill {
+            container: "c".to_owned(),
+            reason
+        }]
+    );
     bench.end("c", 137);
     assert_eq!(bench.started(), ["c"]);
 }

@@ -76,7 +76,9 @@ pub(crate) async fn ask(probe: &Probe, target: &Target, timeout: Duration) -> An
                 Err(words) => Answer::Ill(words),
             }
         } else if let Some(action) = &probe.tcp_socket {
-            let Some(port) = port(&action.port, target) else { return unknown_port(&action.port) };
+            let Some(port) = port(&action.port, target) else {
+                return unknown_port(&action.port);
+            };
             let address = address(action.host.as_deref(), target, port);
             match TcpStream::connect(&address).await {
                 Ok(_) => Answer::Well,
@@ -121,7 +123,9 @@ pub(crate) async fn hook(handler: &LifecycleHandler, target: &Target, limit: Dur
         };
     }
     if let Some(action) = &handler.tcp_socket {
-        let Some(port) = port(&action.port, target) else { return Err("the hook's port is not known".to_owned()) };
+        let Some(port) = port(&action.port, target) else {
+            return Err("the hook's port is not known".to_owned());
+        };
         let address = address(action.host.as_deref(), target, port);
         return match tokio::time::timeout(limit, TcpStream::connect(address)).await {
             Ok(connected) => connected.map(|_| ()).map_err(|error| error.to_string()),
@@ -159,10 +163,16 @@ fn address(host: Option<&str>, target: &Target, port: u16) -> String {
 
 /// The status and the beginning of the body of an answer.
 async fn http(action: &HTTPGetAction, target: &Target) -> Result<(u16, String), String> {
-    let Some(port) = port(&action.port, target) else { return Err("the port is not known".to_owned()) };
+    let Some(port) = port(&action.port, target) else {
+        return Err("the port is not known".to_owned());
+    };
     let address = address(action.host.as_deref(), target, port);
     let path = action.path.as_deref().unwrap_or("/");
-    let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
+    let path = if path.starts_with('/') {
+        path.to_owned()
+    } else {
+        format!("/{path}")
+    };
     let secure = action.scheme.as_deref() == Some("HTTPS");
     let scheme = if secure { "https" } else { "http" };
     let told = |error: &dyn std::fmt::Display| format!("Get \"{scheme}://{address}{path}\": {error}");
@@ -178,7 +188,13 @@ async fn http(action: &HTTPGetAction, target: &Target) -> Result<(u16, String), 
     if !named {
         request = request.header("host", &address);
     }
-    let given = |name: &str| action.http_headers.iter().flatten().any(|header| header.name.eq_ignore_ascii_case(name));
+    let given = |name: &str| {
+        action
+            .http_headers
+            .iter()
+            .flatten()
+            .any(|header| header.name.eq_ignore_ascii_case(name))
+    };
     if !given("user-agent") {
         request = request.header("user-agent", "kube-probe/1.36");
     }
@@ -187,10 +203,16 @@ async fn http(action: &HTTPGetAction, target: &Target) -> Result<(u16, String), 
     }
     let request = request.body(Empty::<Bytes>::new()).map_err(|error| told(&error))?;
     if secure {
-        let stream = crate::tls::connect_trusting_anyone(stream, target.ip).await.map_err(|error| told(&error))?;
-        exchange(TokioIo::new(stream), request).await.map_err(|error| told(&error))
+        let stream = crate::tls::connect_trusting_anyone(stream, target.ip)
+            .await
+            .map_err(|error| told(&error))?;
+        exchange(TokioIo::new(stream), request)
+            .await
+            .map_err(|error| told(&error))
     } else {
-        exchange(TokioIo::new(stream), request).await.map_err(|error| told(&error))
+        exchange(TokioIo::new(stream), request)
+            .await
+            .map_err(|error| told(&error))
     }
 }
 

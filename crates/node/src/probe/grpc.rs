@@ -17,7 +17,10 @@ pub(super) async fn check(address: SocketAddr, service: &str) -> Answer {
     };
     match call(stream, address, service).await {
         Ok(Some(1)) => Answer::Well,
-        Ok(status) => Answer::Ill(format!("service unhealthy (responded with {:?})", name(status.unwrap_or(0)))),
+        Ok(status) => Answer::Ill(format!(
+            "service unhealthy (responded with {:?})",
+            name(status.unwrap_or(0))
+        )),
         Err(words) => Answer::Ill(format!("rpc error: {words}")),
     }
 }
@@ -34,8 +37,9 @@ fn name(status: u8) -> &'static str {
 async fn call(stream: TcpStream, address: SocketAddr, service: &str) -> Result<Option<u8>, String> {
     let told = |error: hyper::Error| error.to_string();
     let io = TokioIo::new(stream);
-    let (mut sender, connection) =
-        hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.map_err(told)?;
+    let (mut sender, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), io)
+        .await
+        .map_err(told)?;
     let driving = tokio::spawn(connection);
     let request = Request::post(format!("http://{address}/grpc.health.v1.Health/Check"))
         .header("content-type", "application/grpc")
@@ -46,7 +50,10 @@ async fn call(stream: TcpStream, address: SocketAddr, service: &str) -> Result<O
     let answer = async {
         let response = sender.send_request(request).await.map_err(told)?;
         let in_head = failure(response.headers());
-        let body = Limited::new(response.into_body(), 4096).collect().await.map_err(|error| error.to_string())?;
+        let body = Limited::new(response.into_body(), 4096)
+            .collect()
+            .await
+            .map_err(|error| error.to_string())?;
         if let Some(words) = in_head.or_else(|| body.trailers().and_then(failure)) {
             return Err(words);
         }

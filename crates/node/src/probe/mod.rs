@@ -68,10 +68,16 @@ pub(crate) struct Watch {
 /// Asks until the run is over; that is, until the task is aborted or nobody listens.
 pub(crate) async fn watch(mut this: Watch) {
     let seconds = |value: Option<i32>, default: u64| {
-        let value = value.and_then(|value| u64::try_from(value).ok()).filter(|value| *value > 0);
+        let value = value
+            .and_then(|value| u64::try_from(value).ok())
+            .filter(|value| *value > 0);
         Duration::from_secs(value.unwrap_or(default))
     };
-    let delay = this.probe.initial_delay_seconds.and_then(|delay| u64::try_from(delay).ok()).unwrap_or(0);
+    let delay = this
+        .probe
+        .initial_delay_seconds
+        .and_then(|delay| u64::try_from(delay).ok())
+        .unwrap_or(0);
     tokio::time::sleep(Duration::from_secs(delay)).await;
     if this.question != Question::Startup && this.started.wait_for(|started| *started).await.is_err() {
         return;
@@ -87,7 +93,11 @@ pub(crate) async fn watch(mut this: Watch) {
         let healthy = match answer {
             Answer::Well => true,
             Answer::Ill(words) => {
-                let report = Report::Failed { container: this.container.clone(), question: this.question, words };
+                let report = Report::Failed {
+                    container: this.container.clone(),
+                    question: this.question,
+                    words,
+                };
                 if this.reports.send(report).is_err() {
                     return;
                 }

@@ -22,7 +22,10 @@ pub(super) enum Verdict {
 impl Tally {
     pub(super) fn new(successes: Option<i32>, failures: Option<i32>) -> Self {
         let threshold = |value: Option<i32>, default: u32| {
-            value.and_then(|value| u32::try_from(value).ok()).filter(|value| *value > 0).unwrap_or(default)
+            value
+                .and_then(|value| u32::try_from(value).ok())
+                .filter(|value| *value > 0)
+                .unwrap_or(default)
         };
         Self {
             successes: threshold(successes, 1),
@@ -53,10 +56,13 @@ mod tests {
     fn answers_count_when_there_are_enough_in_a_row() {
         let mut tally = Tally::new(Some(2), Some(3));
         let answers = [false, false, true, true, true, false, false, true, false, false, false];
-        let told: Vec<_> = answers.into_iter().filter_map(|answer| match tally.count(answer) {
-            Verdict::Settled(healthy) => Some(healthy),
-            Verdict::Open => None,
-        }).collect();
+        let told: Vec<_> = answers
+            .into_iter()
+            .filter_map(|answer| match tally.count(answer) {
+                Verdict::Settled(healthy) => Some(healthy),
+                Verdict::Open => None,
+            })
+            .collect();
         assert_eq!(told, [true, false]);
     }
 }

@@ -86,21 +86,18 @@ impl Cluster {
     /// Takes a node as it is now. Says whether anything changed that decides where pods can go.
     pub fn node_applied(&mut self, node: &Node) -> bool {
         let mut state = NodeState::read(node);
-        let changed = match self.nodes.remove(&state.name) {
-            Some(before) => {
-                let changed = !before.describes(&state);
-                state.used = before.used;
-                state.pods = before.pods;
-                changed
+        let changed = if let Some(before) = self.nodes.remove(&state.name) {
+            let changed = !before.describes(&state);
+            state.used = before.used;
+            state.pods = before.pods;
+            changed
+        } else {
+            let here = self.pods.values().filter(|placed| placed.node == state.name);
+            for placed in here {
+                state.used.add(&placed.wanted.requests);
+                state.pods.insert(placed.wanted.key.clone(), placed.clone());
             }
-            None => {
-                let here = self.pods.values().filter(|placed| placed.node == state.name);
-                for placed in here {
-                    state.used.add(&placed.wanted.requests);
-                    state.pods.insert(placed.wanted.key.clone(), placed.clone());
-                }
-                true
-            }
+            true
         };
         self.nodes.insert(state.name.clone(), state);
         changed
@@ -116,13 +113,20 @@ impl Cluster {
     pub fn pod_applied(&mut self, pod: &Pod) -> bool {
         let key = Key::of(pod);
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref()).filter(|name| !name.is_empty());
+        let node = pod
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.node_name.as_ref())
+            .filter(|name| !name.is_empty());
         match (node, phase) {
             (None, _) => false,
             (Some(_), Some("Succeeded" | "Failed")) => self.pod_removed(&key),
             (Some(node), _) => {
                 let wanted = Wanted::of(pod);
-                let shrank = self.pods.get(&key).is_some_and(|before| before.wanted.requests != wanted.requests);
+                let shrank = self
+                    .pods
+                    .get(&key)
+                    .is_some_and(|before| before.wanted.requests != wanted.requests);
                 self.place(wanted, node);
                 shrank
             }
@@ -134,7 +138,10 @@ impl Cluster {
         self.pod_removed(&wanted.key);
         self.nominated.remove(&wanted.key);
         let key = wanted.key.clone();
-        let placed = Arc::new(Placed { wanted, node: node.to_owned() });
+        let placed = Arc::new(Placed {
+            wanted,
+            node: node.to_owned(),
+        });
         if let Some(state) = self.nodes.get_mut(node) {
             state.used.add(&placed.wanted.requests);
             state.pods.insert(key.clone(), placed.clone());
@@ -146,14 +153,19 @@ impl Cluster {
         if !placed.wanted.apart.is_empty() || !placed.wanted.near.is_empty() || !placed.wanted.weighing.is_empty() {
             self.with_terms.insert(key.clone(), placed.clone());
         }
-        self.by_namespace.entry(key.namespace.clone()).or_default().insert(key.clone(), placed.clone());
+        self.by_namespace
+            .entry(key.namespace.clone())
+            .or_default()
+            .insert(key.clone(), placed.clone());
         self.pods.insert(key, placed);
     }
 
     /// Forgets a pod. Says whether it took room.
     pub fn pod_removed(&mut self, key: &Key) -> bool {
         self.nominated.remove(key);
-        let Some(placed) = self.pods.remove(key) else { return false };
+        let Some(placed) = self.pods.remove(key) else {
+            return false;
+        };
         self.with_terms.remove(key);
         if let Some(pods) = self.by_namespace.get_mut(&key.namespace) {
             pods.remove(key);
@@ -201,7 +213,8 @@ impl Cluster {
 
     /// Takes a volume as it is now.
     pub fn volume_applied(&mut self, volume: PersistentVolume) {
-        self.volumes.insert(volume.metadata.name.clone().unwrap_or_default(), volume);
+        self.volumes
+            .insert(volume.metadata.name.clone().unwrap_or_default(), volume);
     }
 
     /// Forgets a volume.
@@ -211,7 +224,8 @@ impl Cluster {
 
     /// Takes a storage class as it is now.
     pub fn class_applied(&mut self, class: StorageClass) {
-        self.classes.insert(class.metadata.name.clone().unwrap_or_default(), class);
+        self.classes
+            .insert(class.metadata.name.clone().unwrap_or_default(), class);
     }
 
     /// Forgets a storage class.
@@ -226,7 +240,11 @@ impl Cluster {
         let budget = Budget {
             namespace: key.namespace.clone(),
             selector: super::wanted::read_selector(selector),
-            allowed: budget.status.as_ref().and_then(|status| status.disruptions_allowed).unwrap_or(0),
+            allowed: budget
+                .status
+                .as_ref()
+                .and_then(|status| status.disruptions_allowed)
+                .unwrap_or(0),
         };
         self.budgets.insert(key, budget);
     }

@@ -39,9 +39,12 @@ impl<'a> Neighbours<'a> {
         };
         this.hear_others(cluster, without);
         if !wanted.near.is_empty() {
-            for placed in present(cluster, without, |placed| {
-                wanted.near.iter().all(|term| means(cluster, term, placed))
-            }, &wanted.near) {
+            for placed in present(
+                cluster,
+                without,
+                |placed| wanted.near.iter().all(|term| means(cluster, term, placed)),
+                &wanted.near,
+            ) {
                 for term in &wanted.near {
                     count(&mut this.near, cluster, placed, &term.topology_key, 1);
                 }
@@ -56,7 +59,13 @@ impl<'a> Neighbours<'a> {
         for (weight, term) in &wanted.weighing {
             let terms = std::slice::from_ref(term);
             for placed in present(cluster, without, |placed| means(cluster, term, placed), terms) {
-                count(&mut this.weights, cluster, placed, &term.topology_key, i64::from(*weight));
+                count(
+                    &mut this.weights,
+                    cluster,
+                    placed,
+                    &term.topology_key,
+                    i64::from(*weight),
+                );
             }
         }
         this
@@ -77,7 +86,13 @@ impl<'a> Neighbours<'a> {
                 count(&mut self.weights, cluster, placed, &term.topology_key, 1);
             }
             for (weight, term) in placed.wanted.weighing.iter().filter(|(_, term)| means_us(term)) {
-                count(&mut self.weights, cluster, placed, &term.topology_key, i64::from(*weight));
+                count(
+                    &mut self.weights,
+                    cluster,
+                    placed,
+                    &term.topology_key,
+                    i64::from(*weight),
+                );
             }
         }
     }
@@ -87,7 +102,8 @@ impl<'a> Neighbours<'a> {
         if !self.check_near(node) {
             return Err(("node(s) didn't match pod affinity rules", false));
         }
-        let apart = |term: &PodTerm| domain(node, &term.topology_key).is_some_and(|domain| self.apart.contains_key(&domain));
+        let apart =
+            |term: &PodTerm| domain(node, &term.topology_key).is_some_and(|domain| self.apart.contains_key(&domain));
         if self.wanted.apart.iter().any(apart) {
             return Err(("node(s) didn't match pod anti-affinity rules", true));
         }
@@ -102,17 +118,26 @@ impl<'a> Neighbours<'a> {
         let terms = &self.wanted.near;
         let domains: Option<Vec<_>> = terms.iter().map(|term| domain(node, &term.topology_key)).collect();
         let Some(domains) = domains else { return false };
-        if domains.iter().all(|domain| self.near.get(domain).is_some_and(|count| *count > 0)) {
+        if domains
+            .iter()
+            .all(|domain| self.near.get(domain).is_some_and(|count| *count > 0))
+        {
             return true;
         }
         // The first of a group that wants to be near itself may go anywhere.
         let own = &self.wanted.key.namespace;
-        self.near.is_empty() && terms.iter().all(|term| term.covers(own, None) && term.selects(&self.wanted.labels))
+        self.near.is_empty()
+            && terms
+                .iter()
+                .all(|term| term.covers(own, None) && term.selects(&self.wanted.labels))
     }
 
     /// What the neighbours weigh for a node.
     pub(crate) fn weight(&self, node: &NodeState) -> i64 {
-        let here = self.weights.iter().filter(|((key, value), _)| node.labels.get(*key).is_some_and(|own| own == value));
+        let here = self
+            .weights
+            .iter()
+            .filter(|((key, value), _)| node.labels.get(*key).is_some_and(|own| own == value));
         here.map(|(_, weight)| weight).sum()
     }
 }
@@ -130,7 +155,9 @@ fn present<'a>(
         if !terms.iter().any(|term| term.covers(namespace, labels)) {
             continue;
         }
-        let here = pods.values().filter(|placed| !without.contains(&placed.wanted.key) && selected(placed));
+        let here = pods
+            .values()
+            .filter(|placed| !without.contains(&placed.wanted.key) && selected(placed));
         found.extend(here.map(AsRef::as_ref));
     }
     found
@@ -163,14 +190,13 @@ pub(crate) struct Spreading<'a> {
 }
 
 impl<'a> Spreading<'a> {
-    pub(crate) fn new(
-        cluster: &'a Cluster,
-        wanted: &'a Wanted,
-        spread: &'a Spread,
-        without: &BTreeSet<Key>,
-    ) -> Self {
+    pub(crate) fn new(cluster: &'a Cluster, wanted: &'a Wanted, spread: &'a Spread, without: &BTreeSet<Key>) -> Self {
         let counts_as_domain = |node: &NodeState| {
-            let repelled = || node.taints.iter().any(|taint| taint.effect != "PreferNoSchedule" && !tolerated(&wanted.tolerations, taint));
+            let repelled = || {
+                node.taints
+                    .iter()
+                    .any(|taint| taint.effect != "PreferNoSchedule" && !tolerated(&wanted.tolerations, taint))
+            };
             (!spread.honours_affinity || wanted.chooses(&node.name, &node.labels))
                 && (!spread.honours_taints || !repelled())
         };
@@ -206,7 +232,10 @@ impl<'a> Spreading<'a> {
 
     pub(crate) fn check(&self, node: &NodeState) -> Result<(), (&'static str, bool)> {
         let Some(value) = node.labels.get(&self.spread.topology_key) else {
-            return Err(("node(s) didn't match pod topology spread constraints (missing required label)", false));
+            return Err((
+                "node(s) didn't match pod topology spread constraints (missing required label)",
+                false,
+            ));
         };
         let here = self.counts.get(value.as_str()).copied().unwrap_or(0);
         if here + self.own - self.fewest > self.spread.max_skew {

@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// How long a pod's volumes may take to be made and bound.
-const VOLUMES: Duration = Duration::from_secs(600);
+const VOLUMES: Duration = Duration::from_mins(10);
 
 #[derive(Clone)]
 pub(super) struct Enactor {
@@ -40,8 +40,9 @@ impl Enactor {
             "target": { "apiVersion": "v1", "kind": "Node", "name": node },
         });
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
-        let bound: kube::Result<serde_json::Value> =
-            api.create_subresource("binding", &key.name, &PostParams::default(), &binding).await;
+        let bound: kube::Result<serde_json::Value> = api
+            .create_subresource("binding", &key.name, &PostParams::default(), &binding)
+            .await;
         bound.map_err(|error| format!("binding rejected: {error}"))?;
         let message = format!("Successfully assigned {key} to {node}");
         self.recorder.tell(pod, Severity::Normal, "Scheduled", message);
@@ -54,8 +55,12 @@ impl Enactor {
         for choice in choices {
             match choice {
                 ClaimChoice::Provision { claim } => {
-                    let patch = json!({ "metadata": { "annotations": { "volume.kubernetes.io/selected-node": node } } });
-                    claims.patch(claim, &PatchParams::default(), &Patch::Merge(patch)).await.map_err(told)?;
+                    let patch =
+                        json!({ "metadata": { "annotations": { "volume.kubernetes.io/selected-node": node } } });
+                    claims
+                        .patch(claim, &PatchParams::default(), &Patch::Merge(patch))
+                        .await
+                        .map_err(told)?;
                 }
                 ClaimChoice::Bind { claim, volume } => {
                     let uid = claims.get(claim).await.map_err(told)?.metadata.uid;
@@ -67,7 +72,10 @@ impl Enactor {
                         } },
                     });
                     let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
-                    volumes.patch(volume, &PatchParams::default(), &Patch::Merge(patch)).await.map_err(told)?;
+                    volumes
+                        .patch(volume, &PatchParams::default(), &Patch::Merge(patch))
+                        .await
+                        .map_err(told)?;
                 }
             }
         }
@@ -91,7 +99,8 @@ impl Enactor {
     pub(super) fn refuse(&self, pod: Arc<Pod>, message: String, preemption: Option<Preemption>) {
         let this = self.clone();
         tokio::spawn(async move {
-            this.recorder.tell(&*pod, Severity::Warning, "FailedScheduling", message.clone());
+            this.recorder
+                .tell(&*pod, Severity::Warning, "FailedScheduling", message.clone());
             if let Some(preemption) = &preemption {
                 this.preempt(&pod, preemption).await;
             }
@@ -110,7 +119,11 @@ impl Enactor {
     }
 
     async fn tell_unscheduled(&self, pod: &Pod, reason: &str, message: &str, nominated: Option<&str>) {
-        let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+        let conditions = pod
+            .status
+            .as_ref()
+            .and_then(|status| status.conditions.as_deref())
+            .unwrap_or_default();
         let before = conditions.iter().find(|condition| condition.type_ == "PodScheduled");
         let told = before.is_some_and(|before| {
             before.status == "False"
@@ -120,7 +133,9 @@ impl Enactor {
         if told && nominated.is_none() {
             return;
         }
-        let since = before.filter(|before| before.status == "False").and_then(|before| before.last_transition_time.clone());
+        let since = before
+            .filter(|before| before.status == "False")
+            .and_then(|before| before.last_transition_time.clone());
         let condition = PodCondition {
             type_: "PodScheduled".to_owned(),
             status: "False".to_owned(),
@@ -154,16 +169,17 @@ impl Enactor {
                 type_: "DisruptionTarget".to_owned(),
                 status: "True".to_owned(),
                 reason: Some("PreemptionByScheduler".to_owned()),
-                message: Some(
-                    "default-scheduler: preempting to accommodate a higher priority pod".to_owned(),
-                ),
+                message: Some("default-scheduler: preempting to accommodate a higher priority pod".to_owned()),
                 observed_generation: victim.metadata.generation,
                 last_transition_time: Some(Time(seconds(jiff::Timestamp::now()))),
                 last_probe_time: None,
             };
             self.patch_status(&victim, &json!({ "conditions": [condition] })).await;
             let options = DeleteParams {
-                preconditions: Some(Preconditions { uid: Some(uid.clone()), resource_version: None }),
+                preconditions: Some(Preconditions {
+                    uid: Some(uid.clone()),
+                    resource_version: None,
+                }),
                 ..DeleteParams::default()
             };
             if let Err(error) = api.delete(&key.name, &options).await {

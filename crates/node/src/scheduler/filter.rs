@@ -25,11 +25,17 @@ pub(crate) struct Refusal {
 
 impl Refusal {
     fn for_good(reason: impl Into<String>) -> Self {
-        Self { reasons: vec![reason.into()], room_would_help: false }
+        Self {
+            reasons: vec![reason.into()],
+            room_would_help: false,
+        }
     }
 
     fn for_want_of_room(reason: impl Into<String>) -> Self {
-        Self { reasons: vec![reason.into()], room_would_help: true }
+        Self {
+            reasons: vec![reason.into()],
+            room_would_help: true,
+        }
     }
 }
 
@@ -57,7 +63,9 @@ impl<'a> Situation<'a> {
             wanted,
             claims,
             neighbours: Neighbours::new(cluster, wanted, without),
-            spreading: required.map(|spread| Spreading::new(cluster, wanted, spread, without)).collect(),
+            spreading: required
+                .map(|spread| Spreading::new(cluster, wanted, spread, without))
+                .collect(),
             without,
         }
     }
@@ -74,7 +82,12 @@ impl<'a> Situation<'a> {
             return Err(Refusal::for_good("node(s) were unschedulable"));
         }
         let repels = |taint: &&Taint| taint.effect == "NoSchedule" || taint.effect == "NoExecute";
-        if node.taints.iter().filter(repels).any(|taint| !tolerated(&wanted.tolerations, taint)) {
+        if node
+            .taints
+            .iter()
+            .filter(repels)
+            .any(|taint| !tolerated(&wanted.tolerations, taint))
+        {
             return Err(Refusal::for_good("node(s) had untolerated taint(s)"));
         }
         if !wanted.chooses(&node.name, &node.labels) {
@@ -89,17 +102,22 @@ impl<'a> Situation<'a> {
                 room_would_help,
             })?;
         }
-        self.neighbours.check(node).map_err(|(reason, room_would_help)| Refusal {
-            reasons: vec![reason.to_owned()],
-            room_would_help,
-        })
+        self.neighbours
+            .check(node)
+            .map_err(|(reason, room_would_help)| Refusal {
+                reasons: vec![reason.to_owned()],
+                room_would_help,
+            })
     }
 
     fn check_ports(&self, node: &NodeState) -> Result<(), Refusal> {
         if self.wanted.ports.is_empty() {
             return Ok(());
         }
-        let others = node.pods.values().filter(|placed| !self.without.contains(&placed.wanted.key));
+        let others = node
+            .pods
+            .values()
+            .filter(|placed| !self.without.contains(&placed.wanted.key));
         let taken = others.flat_map(|placed| &placed.wanted.ports);
         for theirs in taken {
             if self.wanted.ports.iter().any(|ours| ours.conflicts(theirs)) {
@@ -129,7 +147,10 @@ impl<'a> Situation<'a> {
         if reasons.is_empty() {
             return Ok(());
         }
-        Err(Refusal { reasons, room_would_help })
+        Err(Refusal {
+            reasons,
+            room_would_help,
+        })
     }
 
     /// What is taken on a node: by its pods, and by those for which room is being made there.
@@ -164,7 +185,10 @@ pub(crate) fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     if key.as_ref().is_some_and(|key| *key != taint.key) {
         return false;
     }
-    let (value, other) = (toleration.value.as_deref().unwrap_or(""), taint.value.as_deref().unwrap_or(""));
+    let (value, other) = (
+        toleration.value.as_deref().unwrap_or(""),
+        taint.value.as_deref().unwrap_or(""),
+    );
     match toleration.operator.as_deref() {
         Some("Exists") => true,
         None | Some("" | "Equal") => key.is_some() && value == other,

@@ -30,13 +30,13 @@ mod wanted;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use cluster::{Budget, Cluster};
+pub(crate) use filter::tolerates;
 pub use preempt::Preemption;
 pub(crate) use run::{Sources, run};
 pub use volumes::ClaimChoice;
 pub(crate) use volumes::fits as volume_fits;
-pub(crate) use filter::tolerates;
-pub(crate) use wanted::claims;
 pub use wanted::Wanted;
+pub(crate) use wanted::claims;
 
 /// What is to happen with a pod.
 #[derive(Debug)]
@@ -85,7 +85,10 @@ pub fn decide(cluster: &Cluster, wanted: &Wanted) -> Verdict {
     }
     if let Some(node) = score::best(cluster, wanted, &situation, &fitting) {
         let claims = claims.choose(cluster, node);
-        return Verdict::Place { node: node.name.clone(), claims };
+        return Verdict::Place {
+            node: node.name.clone(),
+            claims,
+        };
     }
     let reasons = refusals.values().flat_map(|refusal| refusal.reasons.iter().cloned());
     let mut message = summary(cluster.nodes.len(), reasons);
@@ -104,7 +107,10 @@ fn summary(nodes: usize, reasons: impl Iterator<Item = String>) -> String {
     for reason in reasons {
         *counts.entry(reason).or_insert(0) += 1;
     }
-    let mut parts: Vec<_> = counts.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+    let mut parts: Vec<_> = counts
+        .iter()
+        .map(|(reason, count)| format!("{count} {reason}"))
+        .collect();
     parts.sort();
     format!("0/{nodes} nodes are available: {}.", parts.join(", "))
 }

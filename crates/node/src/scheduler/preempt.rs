@@ -33,10 +33,16 @@ pub(crate) fn find(
     refusals: &BTreeMap<&str, Refusal>,
 ) -> (String, Option<Preemption>) {
     if !wanted.may_preempt {
-        return (" preemption: not eligible due to preemptionPolicy=Never.".to_owned(), None);
+        return (
+            " preemption: not eligible due to preemptionPolicy=Never.".to_owned(),
+            None,
+        );
     }
     if waits_for_victims(cluster, wanted) {
-        return (" preemption: not eligible due to a terminating pod on the nominated node.".to_owned(), None);
+        return (
+            " preemption: not eligible due to a terminating pod on the nominated node.".to_owned(),
+            None,
+        );
     }
     let mut reasons = Vec::new();
     let mut candidates = Vec::new();
@@ -54,15 +60,26 @@ pub(crate) fn find(
     let best = candidates.into_iter().min_by_key(Candidate::cost);
     match best {
         Some(candidate) => (String::new(), Some(candidate.into_preemption())),
-        None => (format!(" preemption: {}", summary(refusals.len(), reasons.into_iter())), None),
+        None => (
+            format!(" preemption: {}", summary(refusals.len(), reasons.into_iter())),
+            None,
+        ),
     }
 }
 
 /// Whether room that was made for this pod is still being left by those who go.
 fn waits_for_victims(cluster: &Cluster, wanted: &Wanted) -> bool {
-    let node = cluster.nominated.get(&wanted.key).map(|(node, _)| node).or(wanted.nominated.as_ref());
-    let Some(node) = node.and_then(|name| cluster.nodes.get(name)) else { return false };
-    node.pods.values().any(|placed| placed.wanted.terminating && placed.wanted.priority < wanted.priority)
+    let node = cluster
+        .nominated
+        .get(&wanted.key)
+        .map(|(node, _)| node)
+        .or(wanted.nominated.as_ref());
+    let Some(node) = node.and_then(|name| cluster.nodes.get(name)) else {
+        return false;
+    };
+    node.pods
+        .values()
+        .any(|placed| placed.wanted.terminating && placed.wanted.priority < wanted.priority)
 }
 
 struct Candidate<'a> {
@@ -76,16 +93,38 @@ impl Candidate<'_> {
     /// What is lost, worst first: budgets broken, the most important victim, all their importance, their number; and
     /// of nodes that are equal in all that, the one whose most important victim ran the shortest.
     fn cost(&self) -> (usize, i32, i64, usize, Reverse<Option<jiff::Timestamp>>, String) {
-        let highest = self.victims.iter().map(|placed| placed.wanted.priority).max().unwrap_or(i32::MIN);
-        let sum = self.victims.iter().map(|placed| i64::from(placed.wanted.priority) + (1_i64 << 31)).sum();
+        let highest = self
+            .victims
+            .iter()
+            .map(|placed| placed.wanted.priority)
+            .max()
+            .unwrap_or(i32::MIN);
+        let sum = self
+            .victims
+            .iter()
+            .map(|placed| i64::from(placed.wanted.priority) + (1_i64 << 31))
+            .sum();
         let oldest = self.victims.iter().filter(|placed| placed.wanted.priority == highest);
         let oldest = oldest.filter_map(|placed| placed.wanted.started).min();
-        (self.violations, highest, sum, self.victims.len(), Reverse(oldest), self.node.name.clone())
+        (
+            self.violations,
+            highest,
+            sum,
+            self.victims.len(),
+            Reverse(oldest),
+            self.node.name.clone(),
+        )
     }
 
     fn into_preemption(self) -> Preemption {
-        let victims = self.victims.iter().map(|placed| (placed.wanted.key.clone(), placed.wanted.uid.clone()));
-        Preemption { node: self.node.name.clone(), victims: victims.collect() }
+        let victims = self
+            .victims
+            .iter()
+            .map(|placed| (placed.wanted.key.clone(), placed.wanted.uid.clone()));
+        Preemption {
+            node: self.node.name.clone(),
+            victims: victims.collect(),
+        }
     }
 }
 
@@ -96,8 +135,12 @@ fn victims<'a>(
     claims: &Claims<'_>,
     node: &'a NodeState,
 ) -> Option<Candidate<'a>> {
-    let mut lower: Vec<&Placed> =
-        node.pods.values().map(AsRef::as_ref).filter(|placed| placed.wanted.priority < wanted.priority).collect();
+    let mut lower: Vec<&Placed> = node
+        .pods
+        .values()
+        .map(AsRef::as_ref)
+        .filter(|placed| placed.wanted.priority < wanted.priority)
+        .collect();
     if lower.is_empty() {
         return None;
     }
@@ -106,7 +149,13 @@ fn victims<'a>(
     if !fits(&gone) {
         return None;
     }
-    lower.sort_by_key(|placed| (Reverse(placed.wanted.priority), placed.wanted.started, placed.wanted.key.clone()));
+    lower.sort_by_key(|placed| {
+        (
+            Reverse(placed.wanted.priority),
+            placed.wanted.started,
+            placed.wanted.key.clone(),
+        )
+    });
     let (protected, others) = split_by_budgets(cluster, &lower);
     let mut victims = Vec::new();
     let mut violations = 0;
@@ -125,12 +174,20 @@ fn victims<'a>(
         spare(placed, false);
     }
     victims.sort_by_key(|placed| (Reverse(placed.wanted.priority), placed.wanted.started));
-    Some(Candidate { node, violations, victims })
+    Some(Candidate {
+        node,
+        violations,
+        victims,
+    })
 }
 
 /// Those whose going would break a disruption budget, and the others.
 fn split_by_budgets<'a>(cluster: &Cluster, pods: &[&'a Placed]) -> (Vec<&'a Placed>, Vec<&'a Placed>) {
-    let mut left: Vec<_> = cluster.budgets.values().map(|budget| (budget, budget.allowed)).collect();
+    let mut left: Vec<_> = cluster
+        .budgets
+        .values()
+        .map(|budget| (budget, budget.allowed))
+        .collect();
     let mut protected = Vec::new();
     let mut others = Vec::new();
     for placed in pods {

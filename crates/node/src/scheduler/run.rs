@@ -33,7 +33,7 @@ const LONGEST_BACKOFF: Duration = Duration::from_secs(10);
 /// Waiting pods are looked at together after a change, so that a burst of changes costs one look.
 const STIR: Duration = Duration::from_millis(50);
 /// Even if nothing seems to have changed.
-const STALE: Duration = Duration::from_secs(60);
+const STALE: Duration = Duration::from_mins(1);
 
 /// What the scheduler reads.
 #[derive(Clone)]
@@ -55,7 +55,11 @@ pub(crate) async fn run(client: Client, sources: Sources, recorder: Recorder) {
     sources.volumes.synced().await;
     sources.classes.synced().await;
     let recorder = recorder.on_behalf_of(NAME, None);
-    let enactor = Enactor { client, claims: sources.claims.clone(), recorder: recorder.clone() };
+    let enactor = Enactor {
+        client,
+        claims: sources.claims.clone(),
+        recorder: recorder.clone(),
+    };
     let mut pods = sources.pods.subscribe();
     let mut nodes = sources.nodes.subscribe();
     let mut namespaces = sources.namespaces.subscribe();
@@ -64,7 +68,12 @@ pub(crate) async fn run(client: Client, sources: Sources, recorder: Recorder) {
     let mut classes = sources.classes.subscribe();
     let mut budgets = sources.budgets.subscribe();
     let (settled_sender, mut settled) = mpsc::unbounded_channel();
-    let mut desk = Desk { cluster: Cluster::default(), line: Line::default(), enactor, settled: settled_sender };
+    let mut desk = Desk {
+        cluster: Cluster::default(),
+        line: Line::default(),
+        enactor,
+        settled: settled_sender,
+    };
     loop {
         let wake = desk.line.wake();
         tokio::select! {
@@ -227,7 +236,9 @@ impl Desk {
                 && same(&pod)
             {
                 self.cluster.pod_removed(&settled.key);
-                self.enactor.recorder.tell(&*pod, Severity::Warning, "FailedScheduling", error);
+                self.enactor
+                    .recorder
+                    .tell(&*pod, Severity::Warning, "FailedScheduling", error);
                 self.line.park(&settled.key, Instant::now());
                 self.line.something_changed();
             }
@@ -269,7 +280,8 @@ impl Line {
     fn add(&mut self, pod: Arc<Pod>) {
         let key = Key::of(&*pod);
         if let Some(entry) = self.entries.get_mut(&key) {
-            let same_spec = entry.pod.metadata.uid == pod.metadata.uid && entry.pod.spec == pod.spec
+            let same_spec = entry.pod.metadata.uid == pod.metadata.uid
+                && entry.pod.spec == pod.spec
                 && entry.pod.metadata.labels == pod.metadata.labels;
             if same_spec {
                 entry.pod = pod;
@@ -279,14 +291,22 @@ impl Line {
         self.remove(&key);
         self.arrivals += 1;
         let wanted = Arc::new(Wanted::of(&pod));
-        self.active.insert((Reverse(wanted.priority), self.arrivals, key.clone()));
-        let entry = Entry { pod, wanted, arrival: self.arrivals, attempts: 0, standing: Standing::Active };
+        self.active
+            .insert((Reverse(wanted.priority), self.arrivals, key.clone()));
+        let entry = Entry {
+            pod,
+            wanted,
+            arrival: self.arrivals,
+            attempts: 0,
+            standing: Standing::Active,
+        };
         self.entries.insert(key, entry);
     }
 
     fn remove(&mut self, key: &Key) {
         if let Some(entry) = self.entries.remove(key) {
-            self.active.remove(&(Reverse(entry.wanted.priority), entry.arrival, key.clone()));
+            self.active
+                .remove(&(Reverse(entry.wanted.priority), entry.arrival, key.clone()));
             self.parked.remove(key);
         }
     }
@@ -313,13 +333,18 @@ impl Line {
     }
 
     fn unbind(&mut self, key: &Key) -> Option<Arc<Pod>> {
-        self.entries.get(key).filter(|entry| entry.standing == Standing::Binding).map(|entry| entry.pod.clone())
+        self.entries
+            .get(key)
+            .filter(|entry| entry.standing == Standing::Binding)
+            .map(|entry| entry.pod.clone())
     }
 
     fn park(&mut self, key: &Key, now: Instant) {
         if let Some(entry) = self.entries.get_mut(key) {
             let doubled = FIRST_BACKOFF * 2_u32.saturating_pow(entry.attempts.saturating_sub(1).min(5));
-            entry.standing = Standing::Parked { until: now + doubled.min(LONGEST_BACKOFF) };
+            entry.standing = Standing::Parked {
+                until: now + doubled.min(LONGEST_BACKOFF),
+            };
             self.parked.insert(key.clone());
         }
     }
@@ -342,7 +367,9 @@ impl Line {
         self.changed = None;
         let parked = std::mem::take(&mut self.parked);
         for key in parked {
-            let Some(entry) = self.entries.get_mut(&key) else { continue };
+            let Some(entry) = self.entries.get_mut(&key) else {
+                continue;
+            };
             match entry.standing {
                 Standing::Parked { until } if until > now => {
                     self.changed = Some(self.changed.map_or(until, |before| before.min(until)));

@@ -29,7 +29,10 @@ pub(crate) fn best<'n>(
     {
         return Some(node);
     }
-    let mut totals: Vec<i64> = fitting.iter().map(|node| room(wanted, node) + balance(wanted, node)).collect();
+    let mut totals: Vec<i64> = fitting
+        .iter()
+        .map(|node| room(wanted, node) + balance(wanted, node))
+        .collect();
     let mut add = |weight: i64, scores: Vec<i64>| {
         for (total, score) in totals.iter_mut().zip(scores) {
             *total += weight * score;
@@ -61,7 +64,11 @@ fn room(wanted: &Wanted, node: &NodeState) -> i64 {
     for (name, unsaid) in UNSAID {
         let all = node.allocatable.get(name);
         let pods = i64::try_from(node.pods.len()).unwrap_or(i64::MAX);
-        let silent = if node.used.get(name) == 0 { pods.saturating_mul(unsaid) } else { 0 };
+        let silent = if node.used.get(name) == 0 {
+            pods.saturating_mul(unsaid)
+        } else {
+            0
+        };
         let free = all - node.used.get(name) - silent - asked(wanted, name, unsaid);
         if all > 0 && free > 0 {
             sum += free.saturating_mul(FULL) / all;
@@ -90,7 +97,10 @@ fn disliked_taints(wanted: &Wanted, node: &NodeState) -> i64 {
 }
 
 fn liked(wanted: &Wanted, node: &NodeState) -> i64 {
-    let matching = wanted.node_preferred.iter().filter(|(_, term)| term.matches(&node.name, &node.labels));
+    let matching = wanted
+        .node_preferred
+        .iter()
+        .filter(|(_, term)| term.matches(&node.name, &node.labels));
     matching.map(|(weight, _)| i64::from(*weight)).sum()
 }
 
@@ -100,14 +110,21 @@ fn spread(cluster: &Cluster, wanted: &Wanted, fitting: &[&NodeState]) -> Vec<i64
     let wishes: Vec<_> = wanted.spread.iter().filter(|spread| !spread.required).collect();
     let mut crowd = vec![0_i64; fitting.len()];
     if wishes.is_empty() && wanted.spread.is_empty() {
-        let Some(controller) = &wanted.controller else { return vec![0; fitting.len()] };
+        let Some(controller) = &wanted.controller else {
+            return vec![0; fitting.len()];
+        };
         let siblings = |node: &NodeState| {
-            let here = node.pods.values().filter(|placed| placed.wanted.controller.as_ref() == Some(controller));
+            let here = node
+                .pods
+                .values()
+                .filter(|placed| placed.wanted.controller.as_ref() == Some(controller));
             i64::try_from(here.count()).unwrap_or(i64::MAX)
         };
         for (slot, node) in crowd.iter_mut().zip(fitting) {
             let zone = node.labels.get(ZONE);
-            let neighbours = fitting.iter().filter(|other| zone.is_some() && other.labels.get(ZONE) == zone);
+            let neighbours = fitting
+                .iter()
+                .filter(|other| zone.is_some() && other.labels.get(ZONE) == zone);
             *slot = siblings(node) * 3 + neighbours.map(|other| siblings(other)).sum::<i64>();
         }
         return fewer_is_better(&crowd);
@@ -123,15 +140,33 @@ fn spread(cluster: &Cluster, wanted: &Wanted, fitting: &[&NodeState]) -> Vec<i64
 
 fn more_is_better(scores: &[i64]) -> Vec<i64> {
     let most = scores.iter().copied().max().unwrap_or(0);
-    scores.iter().map(|score| if most > 0 { score * FULL / most } else { 0 }).collect()
+    scores
+        .iter()
+        .map(|score| if most > 0 { score * FULL / most } else { 0 })
+        .collect()
 }
 
 fn fewer_is_better(scores: &[i64]) -> Vec<i64> {
     let most = scores.iter().copied().max().unwrap_or(0);
-    scores.iter().map(|score| if most > 0 { (most - score) * FULL / most } else { FULL }).collect()
+    scores
+        .iter()
+        .map(|score| if most > 0 { (most - score) * FULL / most } else { FULL })
+        .collect()
 }
 
 fn between(scores: &[i64]) -> Vec<i64> {
-    let (least, most) = (scores.iter().copied().min().unwrap_or(0), scores.iter().copied().max().unwrap_or(0));
-    scores.iter().map(|score| if most > least { (score - least) * FULL / (most - least) } else { 0 }).collect()
+    let (least, most) = (
+        scores.iter().copied().min().unwrap_or(0),
+        scores.iter().copied().max().unwrap_or(0),
+    );
+    scores
+        .iter()
+        .map(|score| {
+            if most > least {
+                (score - least) * FULL / (most - least)
+            } else {
+                0
+            }
+        })
+        .collect()
 }

@@ -6,6 +6,10 @@ use serde_json::{Value, json};
 use super::*;
 use crate::key::Key;
 
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "literals read better where they are handed in whole"
+)]
 fn node(name: &str, labels: Value) -> Node {
     serde_json::from_value(json!({
         "metadata": { "name": name, "labels": labels },
@@ -27,7 +31,10 @@ fn pod(name: &str, spec: Value) -> Pod {
 }
 
 fn asking(name: &str, cpu: &str) -> Pod {
-    pod(name, json!({ "containers": [{ "name": "c", "resources": { "requests": { "cpu": cpu } } }] }))
+    pod(
+        name,
+        json!({ "containers": [{ "name": "c", "resources": { "requests": { "cpu": cpu } } }] }),
+    )
 }
 
 fn three() -> Cluster {
@@ -100,7 +107,10 @@ fn a_node_takes_only_what_it_has_room_for() {
     assert_eq!(placed(&cluster, &asking("p", "2")), "c");
     put(&mut cluster, &asking("q", "3"), "c");
     let message = refused(&cluster, &asking("p", "2"));
-    assert!(message.starts_with("0/3 nodes are available: 3 Insufficient cpu."), "{message}");
+    assert!(
+        message.starts_with("0/3 nodes are available: 3 Insufficient cpu."),
+        "{message}"
+    );
     assert!(cluster.pod_removed(&Key::new("n", "q")));
     assert_eq!(placed(&cluster, &asking("p", "2")), "c");
 }
@@ -118,7 +128,13 @@ fn the_number_of_pods_is_limited() {
 #[test]
 fn selectors_and_affinity_choose_nodes() {
     let cluster = three();
-    assert_eq!(placed(&cluster, &pod("p", json!({ "nodeSelector": { "topology.kubernetes.io/zone": "y" } }))), "c");
+    assert_eq!(
+        placed(
+            &cluster,
+            &pod("p", json!({ "nodeSelector": { "topology.kubernetes.io/zone": "y" } }))
+        ),
+        "c"
+    );
     let affinity = json!({ "affinity": { "nodeAffinity": { ANTI: { "nodeSelectorTerms": [
         { "matchFields": [{ "key": "metadata.name", "operator": "In", "values": ["b"] }] },
     ] } } } });
@@ -142,7 +158,8 @@ fn what_is_preferred_wins_among_nodes_that_fit() {
 fn taints_repel_unless_tolerated() {
     let mut cluster = Cluster::default();
     let mut tainted = node("a", json!({}));
-    tainted.spec = serde_json::from_value(json!({ "taints": [{ "key": "k", "value": "v", "effect": "NoSchedule" }] })).unwrap();
+    tainted.spec =
+        serde_json::from_value(json!({ "taints": [{ "key": "k", "value": "v", "effect": "NoSchedule" }] })).unwrap();
     cluster.node_applied(&tainted);
     assert!(refused(&cluster, &pod("p", json!({}))).contains("1 node(s) had untolerated taint(s)"));
     for toleration in [
@@ -166,7 +183,8 @@ fn ports_of_the_host_are_taken_once() {
     assert_eq!(placed(&cluster, &with("two", "127.0.0.2", "TCP")), "a");
     assert_eq!(placed(&cluster, &with("two", "127.0.0.1", "UDP")), "a");
     assert!(
-        refused(&cluster, &with("two", "0.0.0.0", "TCP")).contains("didn't have free ports for the requested pod ports")
+        refused(&cluster, &with("two", "0.0.0.0", "TCP"))
+            .contains("didn't have free ports for the requested pod ports")
     );
 }
 
@@ -177,19 +195,29 @@ fn pods_that_want_to_be_apart_are_kept_apart_both_ways() {
         put(&mut cluster, &apart(name), name);
     }
     assert_eq!(placed(&cluster, &apart("p")), "c");
-    assert_eq!(placed(&cluster, &pod("q", json!({}))), "c", "those that are there want no neighbour");
+    assert_eq!(
+        placed(&cluster, &pod("q", json!({}))),
+        "c",
+        "those that are there want no neighbour"
+    );
     put(&mut cluster, &apart("c"), "c");
     assert!(refused(&cluster, &apart("p")).contains("3 node(s) didn't match pod anti-affinity rules"));
     let message = refused(&cluster, &pod("q", json!({})));
-    assert!(message.contains("3 node(s) didn't satisfy existing pods anti-affinity rules"), "{message}");
+    assert!(
+        message.contains("3 node(s) didn't satisfy existing pods anti-affinity rules"),
+        "{message}"
+    );
 }
 
 #[test]
 fn the_first_of_a_group_that_wants_to_be_together_may_go_anywhere() {
     let near = |name: &str| {
-        pod(name, json!({ "affinity": { "podAffinity": { ANTI: [{
+        pod(
+            name,
+            json!({ "affinity": { "podAffinity": { ANTI: [{
             "labelSelector": { "matchLabels": { "app": "a" } }, "topologyKey": "topology.kubernetes.io/zone",
-        }] } } }))
+        }] } } }),
+        )
     };
     let mut cluster = three();
     placed(&cluster, &near("first"));
@@ -200,10 +228,13 @@ fn the_first_of_a_group_that_wants_to_be_together_may_go_anywhere() {
 #[test]
 fn pods_spread_evenly_over_zones() {
     let spread = |name: &str| {
-        pod(name, json!({ "topologySpreadConstraints": [{
+        pod(
+            name,
+            json!({ "topologySpreadConstraints": [{
             "maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule",
             "labelSelector": { "matchLabels": { "app": "a" } },
-        }] }))
+        }] }),
+        )
     };
     let mut cluster = three();
     put(&mut cluster, &spread("one"), "a");
@@ -212,28 +243,50 @@ fn pods_spread_evenly_over_zones() {
     cluster.node_deleted("c");
     cluster.node_applied(&node("d", json!({})));
     put(&mut cluster, &spread("three"), "b");
-    let message = refused(&cluster, &pod("p", spread("p").spec.map(|spec| {
-        let mut spec = serde_json::to_value(spec).unwrap();
-        spec["topologySpreadConstraints"][0]["minDomains"] = json!(2);
-        spec
-    }).unwrap()));
-    assert!(message.contains("1 node(s) didn't match pod topology spread constraints (missing required label)"), "{message}");
-    assert!(message.contains("2 node(s) didn't match pod topology spread constraints"), "{message}");
+    let message = refused(
+        &cluster,
+        &pod(
+            "p",
+            spread("p")
+                .spec
+                .map(|spec| {
+                    let mut spec = serde_json::to_value(spec).unwrap();
+                    spec["topologySpreadConstraints"][0]["minDomains"] = json!(2);
+                    spec
+                })
+                .unwrap(),
+        ),
+    );
+    assert!(
+        message.contains("1 node(s) didn't match pod topology spread constraints (missing required label)"),
+        "{message}"
+    );
+    assert!(
+        message.contains("2 node(s) didn't match pod topology spread constraints"),
+        "{message}"
+    );
 }
 
 #[test]
 fn an_important_pod_takes_the_place_of_the_least_important_ones() {
     let of = |name: &str, priority: i32, cpu: &str| {
-        pod(name, json!({ "priority": priority, "containers": [
+        pod(
+            name,
+            json!({ "priority": priority, "containers": [
             { "name": "c", "resources": { "requests": { "cpu": cpu } } },
-        ] }))
+        ] }),
+        )
     };
     let mut cluster = three();
     put(&mut cluster, &of("a-high", 100, "3"), "a");
     put(&mut cluster, &of("b-low", 1, "2"), "b");
     put(&mut cluster, &of("b-mid", 5, "2"), "b");
     put(&mut cluster, &of("c-mid", 5, "4"), "c");
-    let Verdict::Refuse { preemption: Some(preemption), .. } = decide(&cluster, &Wanted::of(&of("p", 50, "2"))) else {
+    let Verdict::Refuse {
+        preemption: Some(preemption),
+        ..
+    } = decide(&cluster, &Wanted::of(&of("p", 50, "2")))
+    else {
         panic!("someone less important has room");
     };
     assert_eq!(preemption.node, "b");
@@ -243,9 +296,14 @@ fn an_important_pod_takes_the_place_of_the_least_important_ones() {
         pod.spec.as_mut().unwrap().preemption_policy = Some("Never".to_owned());
         pod
     };
-    let Verdict::Refuse { preemption, message } = decide(&cluster, &Wanted::of(&never)) else { panic!("placed") };
+    let Verdict::Refuse { preemption, message } = decide(&cluster, &Wanted::of(&never)) else {
+        panic!("placed")
+    };
     assert!(preemption.is_none());
-    assert!(message.ends_with("preemption: not eligible due to preemptionPolicy=Never."), "{message}");
+    assert!(
+        message.ends_with("preemption: not eligible due to preemptionPolicy=Never."),
+        "{message}"
+    );
 }
 
 #[test]
@@ -261,7 +319,12 @@ fn room_that_was_made_is_kept_for_whom_it_was_made() {
 
 #[test]
 fn a_claim_decides_where_its_pod_goes() {
-    let with_claim = || pod("p", json!({ "volumes": [{ "name": "v", "persistentVolumeClaim": { "claimName": "data" } }] }));
+    let with_claim = || {
+        pod(
+            "p",
+            json!({ "volumes": [{ "name": "v", "persistentVolumeClaim": { "claimName": "data" } }] }),
+        )
+    };
     let mut cluster = three();
     assert!(refused(&cluster, &with_claim()).contains("persistentvolumeclaim \"data\" not found"));
     let claim = |volume: Option<&str>, phase: &str| {
@@ -281,8 +344,15 @@ fn a_claim_decides_where_its_pod_goes() {
         }))
         .unwrap(),
     );
-    let Verdict::Place { claims, .. } = decide(&cluster, &Wanted::of(&with_claim())) else { panic!("refused") };
-    assert_eq!(claims, [ClaimChoice::Provision { claim: "data".to_owned() }]);
+    let Verdict::Place { claims, .. } = decide(&cluster, &Wanted::of(&with_claim())) else {
+        panic!("refused")
+    };
+    assert_eq!(
+        claims,
+        [ClaimChoice::Provision {
+            claim: "data".to_owned()
+        }]
+    );
     cluster.volume_applied(
         serde_json::from_value(json!({
             "metadata": { "name": "pv" },
@@ -302,19 +372,29 @@ fn a_claim_decides_where_its_pod_goes() {
 fn thousands_of_pods_are_placed_in_seconds() {
     let mut cluster = Cluster::default();
     for number in 0..100 {
-        let mut node = node(&format!("n{number}"), json!({ "kubernetes.io/hostname": format!("n{number}") }));
-        node.status = serde_json::from_value(json!({ "allocatable": { "cpu": "100", "memory": "100Gi", "pods": "500" } })).unwrap();
+        let mut node = node(
+            &format!("n{number}"),
+            json!({ "kubernetes.io/hostname": format!("n{number}") }),
+        );
+        node.status =
+            serde_json::from_value(json!({ "allocatable": { "cpu": "100", "memory": "100Gi", "pods": "500" } }))
+                .unwrap();
         cluster.node_applied(&node);
     }
     let begin = Instant::now();
     for number in 0..3000 {
         let instance = format!("db-{}", number / 3);
-        let mut pod = pod(&format!("p{number}"), json!({ "affinity": { "podAntiAffinity": { ANTI: [{
+        let mut pod = pod(
+            &format!("p{number}"),
+            json!({ "affinity": { "podAntiAffinity": { ANTI: [{
             "labelSelector": { "matchLabels": { "instance": instance } }, "topologyKey": "kubernetes.io/hostname",
-        }] } } }));
+        }] } } }),
+        );
         pod.metadata.labels = Some([("instance".to_owned(), instance)].into());
         let wanted = Wanted::of(&pod);
-        let Verdict::Place { node, .. } = decide(&cluster, &wanted) else { panic!("there is room") };
+        let Verdict::Place { node, .. } = decide(&cluster, &wanted) else {
+            panic!("there is room")
+        };
         cluster.place(wanted, &node);
     }
     let most = cluster.nodes.values().map(|node| node.pods.len()).max().unwrap();

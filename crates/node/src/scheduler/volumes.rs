@@ -42,8 +42,13 @@ pub(crate) struct Claims<'a> {
 
 /// Reads what a pod's claims are; an error says in Kubernetes' words why it has to wait whatever the node.
 pub(crate) fn read<'a>(cluster: &'a Cluster, wanted: &Wanted) -> Result<Claims<'a>, String> {
-    let mut claims =
-        Claims { key: wanted.key.clone(), bound: Vec::new(), lost: false, waiting: Vec::new(), alone: Vec::new() };
+    let mut claims = Claims {
+        key: wanted.key.clone(),
+        bound: Vec::new(),
+        lost: false,
+        waiting: Vec::new(),
+        alone: Vec::new(),
+    };
     for name in &wanted.claims {
         let key = Key::new(&wanted.key.namespace, name);
         let Some(claim) = cluster.claims.get(&key) else {
@@ -54,10 +59,14 @@ pub(crate) fn read<'a>(cluster: &'a Cluster, wanted: &Wanted) -> Result<Claims<'
         }
         let spec = claim.spec.as_ref();
         let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
-        let volume = spec.and_then(|spec| spec.volume_name.as_ref()).filter(|name| !name.is_empty());
+        let volume = spec
+            .and_then(|spec| spec.volume_name.as_ref())
+            .filter(|name| !name.is_empty());
         if phase == Some("Lost") {
             let volume = volume.map_or("", String::as_str);
-            return Err(format!("persistentvolumeclaim {name:?} bound to non-existent persistentvolume {volume:?}"));
+            return Err(format!(
+                "persistentvolumeclaim {name:?} bound to non-existent persistentvolume {volume:?}"
+            ));
         }
         let modes = spec.and_then(|spec| spec.access_modes.as_deref()).unwrap_or_default();
         if modes.iter().any(|mode| mode == "ReadWriteOncePod") {
@@ -84,7 +93,10 @@ pub(crate) fn read<'a>(cluster: &'a Cluster, wanted: &Wanted) -> Result<Claims<'
 impl Claims<'_> {
     pub(crate) fn check(&self, cluster: &Cluster, node: &NodeState) -> Result<(), Refusal> {
         let refused = |reason: &str, room_would_help: bool| {
-            Err(Refusal { reasons: vec![reason.to_owned()], room_would_help })
+            Err(Refusal {
+                reasons: vec![reason.to_owned()],
+                room_would_help,
+            })
         };
         let used = |claim: &Key| {
             let users = cluster.claim_users.get(claim);
@@ -97,7 +109,10 @@ impl Claims<'_> {
             );
         }
         if self.lost {
-            return refused("node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)", false);
+            return refused(
+                "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)",
+                false,
+            );
         }
         if !self.bound.iter().all(|volume| reaches(volume, node)) {
             return refused("node(s) didn't match PersistentVolume's node affinity", false);
@@ -118,7 +133,9 @@ impl Claims<'_> {
         let mut taken = Vec::new();
         let mut choices = Vec::new();
         for (claim, class) in &self.waiting {
-            let Some(choice) = choice(cluster, claim, *class, node, &taken) else { continue };
+            let Some(choice) = choice(cluster, claim, *class, node, &taken) else {
+                continue;
+            };
             if let ClaimChoice::Bind { volume, .. } = &choice {
                 taken.push(volume.clone());
             }
@@ -139,7 +156,10 @@ fn choice(
     let free = cluster.volumes.iter().filter(|(volume, _)| !taken.contains(volume));
     let fitting = free.filter(|(_, volume)| fits(volume, claim) && reaches(volume, node));
     if let Some((volume, _)) = fitting.min_by_key(|(_, volume)| capacity(volume)) {
-        return Some(ClaimChoice::Bind { claim: name, volume: volume.clone() });
+        return Some(ClaimChoice::Bind {
+            claim: name,
+            volume: volume.clone(),
+        });
     }
     let class = class?;
     let provisionable = class.provisioner != "kubernetes.io/no-provisioner";
@@ -147,10 +167,16 @@ fn choice(
 }
 
 fn allowed(class: &StorageClass, node: &NodeState) -> bool {
-    let Some(terms) = class.allowed_topologies.as_ref().filter(|terms| !terms.is_empty()) else { return true };
+    let Some(terms) = class.allowed_topologies.as_ref().filter(|terms| !terms.is_empty()) else {
+        return true;
+    };
     terms.iter().any(|term| {
         let mut expressions = term.match_label_expressions.iter().flatten();
-        expressions.all(|expression| node.labels.get(&expression.key).is_some_and(|value| expression.values.contains(value)))
+        expressions.all(|expression| {
+            node.labels
+                .get(&expression.key)
+                .is_some_and(|value| expression.values.contains(value))
+        })
     })
 }
 
@@ -162,12 +188,16 @@ fn reaches(volume: &PersistentVolume, node: &NodeState) -> bool {
 
 fn capacity(volume: &PersistentVolume) -> i64 {
     let capacity = volume.spec.as_ref().and_then(|spec| spec.capacity.as_ref());
-    capacity.and_then(|capacity| capacity.get("storage")).map_or(0, |quantity| amount("storage", quantity))
+    capacity
+        .and_then(|capacity| capacity.get("storage"))
+        .map_or(0, |quantity| amount("storage", quantity))
 }
 
 /// Whether a volume that nobody else has claimed can serve a claim.
 pub(crate) fn fits(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
-    let (Some(offer), Some(asked)) = (&volume.spec, &claim.spec) else { return false };
+    let (Some(offer), Some(asked)) = (&volume.spec, &claim.spec) else {
+        return false;
+    };
     if volume.metadata.deletion_timestamp.is_some() {
         return false;
     }
@@ -182,8 +212,13 @@ pub(crate) fn fits(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> 
     let class = |name: &Option<String>| name.clone().unwrap_or_default();
     let mode = |mode: &Option<String>| mode.clone().unwrap_or_else(|| "Filesystem".to_owned());
     let modes = offer.access_modes.as_deref().unwrap_or_default();
-    let wanted = asked.resources.as_ref().and_then(|resources| resources.requests.as_ref());
-    let wanted = wanted.and_then(|requests| requests.get("storage")).map_or(0, |size| amount("storage", size));
+    let wanted = asked
+        .resources
+        .as_ref()
+        .and_then(|resources| resources.requests.as_ref());
+    let wanted = wanted
+        .and_then(|requests| requests.get("storage"))
+        .map_or(0, |size| amount("storage", size));
     let labels = volume.metadata.labels.clone().unwrap_or_default();
     class(&offer.storage_class_name) == class(&asked.storage_class_name)
         && mode(&offer.volume_mode) == mode(&asked.volume_mode)

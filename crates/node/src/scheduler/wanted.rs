@@ -96,14 +96,24 @@ impl NodeTerm {
         let expressions = term.match_expressions.as_deref().unwrap_or_default();
         let fields = term.match_fields.as_deref().unwrap_or_default();
         if expressions.is_empty() && fields.is_empty() {
-            return Self { labels: None, names: Vec::new() };
+            return Self {
+                labels: None,
+                names: Vec::new(),
+            };
         }
         let labels: Option<Vec<_>> = expressions.iter().map(requirement).collect();
         let names = fields.iter().filter(|field| field.key == "metadata.name").map(|field| {
-            let test = if field.operator == "NotIn" { NameTest::NotIn } else { NameTest::In };
+            let test = if field.operator == "NotIn" {
+                NameTest::NotIn
+            } else {
+                NameTest::In
+            };
             (test, field.values.iter().flatten().cloned().collect())
         });
-        Self { labels: labels.map(LabelSelector::all), names: names.collect() }
+        Self {
+            labels: labels.map(LabelSelector::all),
+            names: names.collect(),
+        }
     }
 
     pub(crate) fn matches(&self, name: &str, labels: &BTreeMap<String, String>) -> bool {
@@ -162,14 +172,20 @@ impl PodTerm {
             topology_key: term.topology_key.clone(),
             selector,
             namespaces,
-            namespace_selector: term.namespace_selector.as_ref().map(|selector| read_selector(Some(selector))),
+            namespace_selector: term
+                .namespace_selector
+                .as_ref()
+                .map(|selector| read_selector(Some(selector))),
         }
     }
 
     /// Whether pods of a namespace with these labels can be meant.
     pub(crate) fn covers(&self, namespace: &str, labels: Option<&BTreeMap<String, String>>) -> bool {
         self.namespaces.contains(namespace)
-            || self.namespace_selector.as_ref().is_some_and(|selector| selector.matches(&labels))
+            || self
+                .namespace_selector
+                .as_ref()
+                .is_some_and(|selector| selector.matches(&labels))
     }
 
     /// Whether a pod of a covered namespace is meant.
@@ -243,20 +259,28 @@ impl Wanted {
         let apart = affinity.and_then(|affinity| affinity.pod_anti_affinity.as_ref());
         let term = |term: &PodAffinityTerm| PodTerm::of(term, &key, &labels);
         let mut weighing = Vec::new();
-        for weighted in
-            near.iter().flat_map(|near| near.preferred_during_scheduling_ignored_during_execution.iter().flatten())
-        {
+        for weighted in near.iter().flat_map(|near| {
+            near.preferred_during_scheduling_ignored_during_execution
+                .iter()
+                .flatten()
+        }) {
             weighing.push((weighted.weight, term(&weighted.pod_affinity_term)));
         }
-        for weighted in
-            apart.iter().flat_map(|apart| apart.preferred_during_scheduling_ignored_during_execution.iter().flatten())
-        {
+        for weighted in apart.iter().flat_map(|apart| {
+            apart
+                .preferred_during_scheduling_ignored_during_execution
+                .iter()
+                .flatten()
+        }) {
             weighing.push((-weighted.weight, term(&weighted.pod_affinity_term)));
         }
         let owners = pod.metadata.owner_references.iter().flatten();
         Self {
             uid: pod.metadata.uid.clone().unwrap_or_default(),
-            controller: owners.into_iter().find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.clone()),
+            controller: owners
+                .into_iter()
+                .find(|owner| owner.controller == Some(true))
+                .map(|owner| owner.uid.clone()),
             priority: spec.priority.unwrap_or(0),
             may_preempt: spec.preemption_policy.as_deref() != Some("Never"),
             nominated: status.and_then(|status| status.nominated_node_name.clone()),
@@ -274,16 +298,30 @@ impl Wanted {
             tolerations: spec.tolerations.clone().unwrap_or_default(),
             near: near
                 .iter()
-                .flat_map(|near| near.required_during_scheduling_ignored_during_execution.iter().flatten())
+                .flat_map(|near| {
+                    near.required_during_scheduling_ignored_during_execution
+                        .iter()
+                        .flatten()
+                })
                 .map(term)
                 .collect(),
             apart: apart
                 .iter()
-                .flat_map(|apart| apart.required_during_scheduling_ignored_during_execution.iter().flatten())
+                .flat_map(|apart| {
+                    apart
+                        .required_during_scheduling_ignored_during_execution
+                        .iter()
+                        .flatten()
+                })
                 .map(term)
                 .collect(),
             weighing,
-            spread: spec.topology_spread_constraints.iter().flatten().map(|each| Spread::of(each, &labels)).collect(),
+            spread: spec
+                .topology_spread_constraints
+                .iter()
+                .flatten()
+                .map(|each| Spread::of(each, &labels))
+                .collect(),
             claims: claims(spec, &key.name),
             started: status.and_then(|status| status.start_time.as_ref()).map(|time| time.0),
             terminating: pod.metadata.deletion_timestamp.is_some(),
@@ -294,14 +332,27 @@ impl Wanted {
 
     /// Whether a node with these labels is one that the pod asks for by selector and required affinity.
     pub(crate) fn chooses(&self, name: &str, labels: &BTreeMap<String, String>) -> bool {
-        self.node_selector.iter().all(|(key, value)| labels.get(key) == Some(value))
-            && self.node_required.as_ref().is_none_or(|terms| terms.matches(name, labels))
+        self.node_selector
+            .iter()
+            .all(|(key, value)| labels.get(key) == Some(value))
+            && self
+                .node_required
+                .as_ref()
+                .is_none_or(|terms| terms.matches(name, labels))
     }
 }
 
 fn host_ports(spec: &PodSpec) -> Vec<HostPort> {
-    let sidecars = spec.init_containers.iter().flatten().filter(|container| crate::amounts::is_sidecar(container));
-    let ports = spec.containers.iter().chain(sidecars).flat_map(|container| container.ports.iter().flatten());
+    let sidecars = spec
+        .init_containers
+        .iter()
+        .flatten()
+        .filter(|container| crate::amounts::is_sidecar(container));
+    let ports = spec
+        .containers
+        .iter()
+        .chain(sidecars)
+        .flat_map(|container| container.ports.iter().flatten());
     let taken = ports.filter_map(|port| {
         let number = port.host_port.filter(|port| *port > 0)?;
         let ip = port.host_ip.clone().filter(|ip| !ip.is_empty());
@@ -318,7 +369,10 @@ fn host_ports(spec: &PodSpec) -> Vec<HostPort> {
 pub(crate) fn claims(spec: &PodSpec, pod: &str) -> Vec<String> {
     let volumes = spec.volumes.iter().flatten();
     let names = volumes.filter_map(|volume| {
-        let named = volume.persistent_volume_claim.as_ref().map(|claim| claim.claim_name.clone());
+        let named = volume
+            .persistent_volume_claim
+            .as_ref()
+            .map(|claim| claim.claim_name.clone());
         named.or_else(|| volume.ephemeral.as_ref().map(|_| format!("{pod}-{}", volume.name)))
     });
     names.collect()

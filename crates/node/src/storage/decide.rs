@@ -63,13 +63,22 @@ pub(super) fn claim(world: &World<'_>, claim: &PersistentVolumeClaim, in_use: bo
     let spec = claim.spec.as_ref()?;
     let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
     if claim.metadata.deletion_timestamp.is_some() {
-        let held = claim.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == CLAIM_IN_USE);
+        let held = claim
+            .metadata
+            .finalizers
+            .iter()
+            .flatten()
+            .any(|finalizer| finalizer == CLAIM_IN_USE);
         return (held && !in_use).then_some(ClaimStep::Release);
     }
     if let Some(name) = spec.volume_name.as_ref().filter(|name| !name.is_empty()) {
         return bound_to(world, claim, name, phase);
     }
-    let mut fitting: Vec<_> = world.volumes.iter().filter(|(_, volume)| volume_fits(volume, claim)).collect();
+    let mut fitting: Vec<_> = world
+        .volumes
+        .iter()
+        .filter(|(_, volume)| volume_fits(volume, claim))
+        .collect();
     let held = |volume: &PersistentVolume| volume.spec.as_ref().is_some_and(|spec| spec.claim_ref.is_some());
     fitting.sort_by_key(|(name, volume)| (!held(volume), size(volume), (*name).clone()));
     if let Some((name, volume)) = fitting.first()
@@ -82,14 +91,15 @@ pub(super) fn claim(world: &World<'_>, claim: &PersistentVolumeClaim, in_use: bo
             ClaimStep::Reserve((*name).clone())
         });
     }
-    let class = match spec.storage_class_name.as_deref() {
-        None => return default_class(world).map(ClaimStep::SetClass),
-        Some(class) => class,
+    let Some(class) = spec.storage_class_name.as_deref() else {
+        return default_class(world).map(ClaimStep::SetClass);
     };
     let definition = world.classes.get(class);
     let waits = definition.is_some_and(|class| class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer"));
     let annotations = claim.metadata.annotations.as_ref();
-    let node = annotations.and_then(|annotations| annotations.get(SELECTED_NODE)).cloned();
+    let node = annotations
+        .and_then(|annotations| annotations.get(SELECTED_NODE))
+        .cloned();
     if waits && node.is_none() {
         let message = "waiting for first consumer to be created before binding".to_owned();
         return Some(ClaimStep::Explain("WaitForFirstConsumer", message));
@@ -98,9 +108,10 @@ pub(super) fn claim(world: &World<'_>, claim: &PersistentVolumeClaim, in_use: bo
         return Some(ClaimStep::Reserve((*name).clone()));
     }
     match definition {
-        Some(definition) if definition.provisioner == PROVISIONER => {
-            Some(ClaimStep::Provision { class: class.to_owned(), node })
-        }
+        Some(definition) if definition.provisioner == PROVISIONER => Some(ClaimStep::Provision {
+            class: class.to_owned(),
+            node,
+        }),
         Some(definition) => {
             let message = format!(
                 "Waiting for a volume to be created either by the external provisioner '{}' or manually by the system \
@@ -137,33 +148,54 @@ fn bound_to(world: &World<'_>, claim: &PersistentVolumeClaim, name: &str, phase:
     if phase != Some("Bound") {
         return Some(ClaimStep::Bind(name.to_owned()));
     }
-    let class = claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref()).unwrap_or("");
-    let grows = world.classes.get(class).is_some_and(|class| {
-        class.provisioner == PROVISIONER && class.allow_volume_expansion == Some(true)
-    });
+    let class = claim
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.storage_class_name.as_deref())
+        .unwrap_or("");
+    let grows = world
+        .classes
+        .get(class)
+        .is_some_and(|class| class.provisioner == PROVISIONER && class.allow_volume_expansion == Some(true));
     let asked = asked(claim);
-    let has = claim.status.as_ref().and_then(|status| status.capacity.as_ref()).and_then(|map| map.get("storage"));
+    let has = claim
+        .status
+        .as_ref()
+        .and_then(|status| status.capacity.as_ref())
+        .and_then(|map| map.get("storage"));
     let has = has.map_or(0, |quantity| amount("storage", quantity));
     (grows && asked > has).then(|| ClaimStep::Grow(name.to_owned()))
 }
 
 fn asked(claim: &PersistentVolumeClaim) -> i64 {
-    let requests = claim.spec.as_ref().and_then(|spec| spec.resources.as_ref()).and_then(|all| all.requests.as_ref());
-    requests.and_then(|requests| requests.get("storage")).map_or(0, |quantity| amount("storage", quantity))
+    let requests = claim
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.resources.as_ref())
+        .and_then(|all| all.requests.as_ref());
+    requests
+        .and_then(|requests| requests.get("storage"))
+        .map_or(0, |quantity| amount("storage", quantity))
 }
 
 fn size(volume: &PersistentVolume) -> i64 {
     let capacity = volume.spec.as_ref().and_then(|spec| spec.capacity.as_ref());
-    capacity.and_then(|capacity| capacity.get("storage")).map_or(0, |quantity| amount("storage", quantity))
+    capacity
+        .and_then(|capacity| capacity.get("storage"))
+        .map_or(0, |quantity| amount("storage", quantity))
 }
 
 /// The newest of the classes that are marked as the default.
 fn default_class(world: &World<'_>) -> Option<String> {
     let marked = world.classes.iter().filter(|(_, class)| {
         let annotations = class.metadata.annotations.as_ref();
-        annotations.and_then(|annotations| annotations.get(DEFAULT_CLASS)).is_some_and(|value| value == "true")
+        annotations
+            .and_then(|annotations| annotations.get(DEFAULT_CLASS))
+            .is_some_and(|value| value == "true")
     });
-    marked.max_by_key(|(_, class)| class.metadata.creation_timestamp.clone()).map(|(name, _)| name.clone())
+    marked
+        .max_by_key(|(_, class)| class.metadata.creation_timestamp.clone())
+        .map(|(name, _)| name.clone())
 }
 
 /// The next step for a volume, given the claim that it names.
@@ -182,7 +214,12 @@ pub(super) fn volume(volume: &PersistentVolume, holder: Option<&PersistentVolume
     let deletes = spec.persistent_volume_reclaim_policy.as_deref() == Some("Delete");
     if volume.metadata.deletion_timestamp.is_some() {
         let bound = held && phase == Some("Bound");
-        let protected = volume.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == VOLUME_IN_USE);
+        let protected = volume
+            .metadata
+            .finalizers
+            .iter()
+            .flatten()
+            .any(|finalizer| finalizer == VOLUME_IN_USE);
         return (protected && !bound).then_some(VolumeStep::Release);
     }
     let Some(reference) = &spec.claim_ref else {
@@ -192,7 +229,9 @@ pub(super) fn volume(volume: &PersistentVolume, holder: Option<&PersistentVolume
         return (phase != Some("Available")).then_some(VolumeStep::SetPhase("Available"));
     }
     if held {
-        let bound = holder.and_then(|claim| claim.spec.as_ref()).and_then(|spec| spec.volume_name.as_ref());
+        let bound = holder
+            .and_then(|claim| claim.spec.as_ref())
+            .and_then(|spec| spec.volume_name.as_ref());
         let bound = bound.is_some_and(|name| Some(name) == volume.metadata.name.as_ref());
         return (bound && phase != Some("Bound")).then_some(VolumeStep::SetPhase("Bound"));
     }

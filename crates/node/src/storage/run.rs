@@ -112,8 +112,13 @@ impl Keeper {
     async fn look(&mut self) {
         let by_name = |volume: &Arc<PersistentVolume>| (Key::of(&**volume).name, (**volume).clone());
         let volumes: BTreeMap<_, _> = self.sources.volumes.all().iter().map(by_name).collect();
-        let classes: BTreeMap<_, _> =
-            self.sources.classes.all().iter().map(|class| (Key::of(&**class).name, (**class).clone())).collect();
+        let classes: BTreeMap<_, _> = self
+            .sources
+            .classes
+            .all()
+            .iter()
+            .map(|class| (Key::of(&**class).name, (**class).clone()))
+            .collect();
         let claims = self.sources.claims.all();
         let pods = self.sources.pods.all();
         if claims.is_empty() && volumes.is_empty() && !pods.iter().any(|pod| wants_claims(pod)) {
@@ -121,7 +126,10 @@ impl Keeper {
         }
         self.make_ephemeral(&pods).await;
         let in_use = used_claims(&pods);
-        let world = World { volumes: &volumes, classes: &classes };
+        let world = World {
+            volumes: &volumes,
+            classes: &classes,
+        };
         for claim in &claims {
             let used = in_use.contains(&Key::of(&**claim));
             if let Some(step) = decide::claim(&world, claim, used)
@@ -131,10 +139,14 @@ impl Keeper {
             }
         }
         for (name, volume) in &volumes {
-            let holder = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref()).and_then(|reference| {
-                let key = Key::new(reference.namespace.clone()?, reference.name.clone()?);
-                self.sources.claims.get(&key)
-            });
+            let holder = volume
+                .spec
+                .as_ref()
+                .and_then(|spec| spec.claim_ref.as_ref())
+                .and_then(|reference| {
+                    let key = Key::new(reference.namespace.clone()?, reference.name.clone()?);
+                    self.sources.claims.get(&key)
+                });
             if let Some(step) = decide::volume(volume, holder.as_deref())
                 && let Err(error) = self.volume(name, volume, step).await
             {
@@ -148,7 +160,10 @@ impl Keeper {
         for pod in pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()) {
             let key = Key::of(&**pod);
             for volume in pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()) {
-                let template = volume.ephemeral.as_ref().and_then(|source| source.volume_claim_template.as_ref());
+                let template = volume
+                    .ephemeral
+                    .as_ref()
+                    .and_then(|source| source.volume_claim_template.as_ref());
                 let Some(template) = template else { continue };
                 let name = format!("{}-{}", key.name, volume.name);
                 if self.sources.claims.get(&Key::new(&key.namespace, &name)).is_some() {
@@ -161,7 +176,8 @@ impl Keeper {
                 };
                 claim.metadata.name = Some(name);
                 claim.metadata.namespace = Some(key.namespace.clone());
-                claim.metadata.owner_references = kube::Resource::controller_owner_ref(&**pod, &()).map(|owner| vec![owner]);
+                claim.metadata.owner_references =
+                    kube::Resource::controller_owner_ref(&**pod, &()).map(|owner| vec![owner]);
                 let api: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), &key.namespace);
                 if let Err(error) = api.create(&PostParams::default(), &claim).await
                     && !matches!(&error, kube::Error::Api(status) if status.is_already_exists())
@@ -200,23 +216,34 @@ impl Keeper {
             }
             ClaimStep::Grow(volume) => {
                 let requests = claim.spec.as_ref().and_then(|spec| spec.resources.as_ref());
-                let size = requests.and_then(|resources| resources.requests.as_ref()).and_then(|map| map.get("storage"));
+                let size = requests
+                    .and_then(|resources| resources.requests.as_ref())
+                    .and_then(|map| map.get("storage"));
                 let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
                 let patch = Patch::Merge(json!({ "spec": { "capacity": { "storage": size } } }));
                 volumes.patch(&volume, &params, &patch).await?;
                 let patch = Patch::Merge(json!({ "status": { "capacity": { "storage": size }, "conditions": null } }));
                 api.patch_status(&key.name, &params, &patch).await?;
                 let message = "MountVolume.NodeExpandVolume succeeded";
-                self.recorder.tell(claim, Severity::Normal, "FileSystemResizeSuccessful", message);
+                self.recorder
+                    .tell(claim, Severity::Normal, "FileSystemResizeSuccessful", message);
             }
             ClaimStep::Release => release(&api, &key.name, claim.metadata.finalizers.as_deref(), CLAIM_IN_USE).await?,
             ClaimStep::Explain(reason, message) => {
-                if claim.status.as_ref().and_then(|status| status.phase.as_deref()).is_none() {
+                if claim
+                    .status
+                    .as_ref()
+                    .and_then(|status| status.phase.as_deref())
+                    .is_none()
+                {
                     let patch = Patch::Merge(json!({ "status": { "phase": "Pending" } }));
                     api.patch_status(&key.name, &params, &patch).await?;
                 }
                 if self.explained.insert((claim.metadata.uid.clone(), reason)) {
-                    let normal = matches!(reason, "WaitForFirstConsumer" | "ExternalProvisioning" | "FailedBinding");
+                    let normal = matches!(
+                        reason,
+                        "WaitForFirstConsumer" | "ExternalProvisioning" | "FailedBinding"
+                    );
                     let severity = if normal { Severity::Normal } else { Severity::Warning };
                     self.recorder.tell(claim, severity, reason, message);
                 }
@@ -281,7 +308,9 @@ impl Keeper {
             return Ok(());
         }
         let definition = world.classes.get(class);
-        let policy = definition.and_then(|class| class.reclaim_policy.clone()).unwrap_or_else(|| "Delete".to_owned());
+        let policy = definition
+            .and_then(|class| class.reclaim_policy.clone())
+            .unwrap_or_else(|| "Delete".to_owned());
         let affinity = node.as_ref().map(|node| {
             json!({ "required": { "nodeSelectorTerms": [{ "matchExpressions": [
                 { "key": "kubernetes.io/hostname", "operator": "In", "values": [node] },
@@ -329,7 +358,8 @@ impl Keeper {
                 let gone = tokio::task::spawn_blocking(move || remove_directory(&path)).await;
                 if let Err(error) = gone.unwrap_or_else(|error| Err(std::io::Error::other(error))) {
                     let message = format!("failed to delete the directory of volume {name}: {error}");
-                    self.recorder.tell(volume, Severity::Warning, "VolumeFailedDelete", message);
+                    self.recorder
+                        .tell(volume, Severity::Warning, "VolumeFailedDelete", message);
                     return Ok(());
                 }
                 api.delete(name, &DeleteParams::default()).await?;
@@ -345,7 +375,11 @@ async fn release<K>(api: &Api<K>, name: &str, finalizers: Option<&[String]>, our
 where
     K: Clone + std::fmt::Debug + k8s_openapi::serde::de::DeserializeOwned,
 {
-    let left: Vec<_> = finalizers.into_iter().flatten().filter(|finalizer| *finalizer != ours).collect();
+    let left: Vec<_> = finalizers
+        .into_iter()
+        .flatten()
+        .filter(|finalizer| *finalizer != ours)
+        .collect();
     let patch = Patch::Merge(json!({ "metadata": { "finalizers": left } }));
     api.patch(name, &PatchParams::default(), &patch).await?;
     Ok(())
@@ -372,7 +406,10 @@ fn remove_directory(path: &std::path::Path) -> std::io::Result<()> {
 }
 
 fn wants_claims(pod: &Pod) -> bool {
-    pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()).any(|volume| volume.ephemeral.is_some())
+    pod.spec
+        .iter()
+        .flat_map(|spec| spec.volumes.iter().flatten())
+        .any(|volume| volume.ephemeral.is_some())
 }
 
 /// The claims that pods which are not over have mounted or will.
@@ -384,7 +421,11 @@ fn used_claims(pods: &[Arc<Pod>]) -> BTreeSet<Key> {
             continue;
         }
         let key = Key::of(&**pod);
-        let names = pod.spec.as_ref().map(|spec| claims_of(spec, &key.name)).unwrap_or_default();
+        let names = pod
+            .spec
+            .as_ref()
+            .map(|spec| claims_of(spec, &key.name))
+            .unwrap_or_default();
         used.extend(names.into_iter().map(|name| Key::new(&key.namespace, name)));
     }
     used

@@ -55,7 +55,9 @@ pub(crate) fn write(directory: &Path, payload: &Payload, ownership: &Ownership, 
 
 /// Paths stay inside the volume and do not meddle with its workings.
 fn check(path: &str) -> io::Result<()> {
-    let inside = Path::new(path).components().all(|part| matches!(part, Component::Normal(_)));
+    let inside = Path::new(path)
+        .components()
+        .all(|part| matches!(part, Component::Normal(_)));
     let first = path.split('/').next().unwrap_or("");
     if path.is_empty() || !inside || first.starts_with("..") {
         let message = format!("the path {path:?} of a file in a volume leads out of it");
@@ -149,7 +151,13 @@ mod tests {
 
     fn files(list: &[(&str, &str)]) -> Payload {
         let files = list.iter().map(|(path, content)| {
-            ((*path).to_owned(), File { content: content.as_bytes().to_vec(), mode: 0o640 })
+            (
+                (*path).to_owned(),
+                File {
+                    content: content.as_bytes().to_vec(),
+                    mode: 0o640,
+                },
+            )
         });
         files.collect()
     }
@@ -162,8 +170,14 @@ mod tests {
         assert!(write(&volume, &files(&[("a", "1"), ("d/b", "2")]), &nobody, "t").unwrap());
         assert_eq!(fs::read_to_string(volume.join("a")).unwrap(), "1");
         assert_eq!(fs::read_to_string(volume.join("d/b")).unwrap(), "2");
-        assert_eq!(fs::metadata(volume.join("a")).unwrap().permissions().mode() & 0o777, 0o640);
-        assert!(!write(&volume, &files(&[("a", "1"), ("d/b", "2")]), &nobody, "t").unwrap(), "nothing changed");
+        assert_eq!(
+            fs::metadata(volume.join("a")).unwrap().permissions().mode() & 0o777,
+            0o640
+        );
+        assert!(
+            !write(&volume, &files(&[("a", "1"), ("d/b", "2")]), &nobody, "t").unwrap(),
+            "nothing changed"
+        );
         assert!(write(&volume, &files(&[("a", "3")]), &nobody, "t").unwrap());
         assert_eq!(fs::read_to_string(volume.join("a")).unwrap(), "3");
         assert!(!volume.join("d").exists());
@@ -179,7 +193,10 @@ mod tests {
         let first = fs::read_link(directory.path().join(CURRENT)).unwrap();
         write(directory.path(), &files(&[("a", "2")]), &nobody, "t").unwrap();
         assert_ne!(fs::read_link(directory.path().join(CURRENT)).unwrap(), first);
-        assert_eq!(fs::read_link(directory.path().join("a")).unwrap(), Path::new("..data/a"));
+        assert_eq!(
+            fs::read_link(directory.path().join("a")).unwrap(),
+            Path::new("..data/a")
+        );
     }
 
     #[test]

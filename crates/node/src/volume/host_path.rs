@@ -28,9 +28,7 @@ pub(crate) fn prepare(path: &Path, kind: &str) -> Result<(), String> {
         "CharDevice" if !is(fs::FileType::is_char_device) => failed("character device"),
         "BlockDevice" if !is(fs::FileType::is_block_device) => failed("block device"),
         // Without a kind nothing is checked, but a runtime makes a directory of what is missing.
-        "" if there.is_err() => {
-            fs::create_dir_all(path).map_err(|error| format!("failed to make {shown}: {error}"))
-        }
+        "" if there.is_err() => fs::create_dir_all(path).map_err(|error| format!("failed to make {shown}: {error}")),
         _ => Ok(()),
     }
 }
@@ -48,7 +46,10 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("x");
         let error = prepare(&path, "Directory").unwrap_err();
-        assert_eq!(error, format!("hostPath type check failed: {} is not a directory", path.display()));
+        assert_eq!(
+            error,
+            format!("hostPath type check failed: {} is not a directory", path.display())
+        );
         prepare(&path, "DirectoryOrCreate").unwrap();
         prepare(&path, "Directory").unwrap();
         assert!(prepare(&path, "File").is_err());

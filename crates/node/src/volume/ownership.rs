@@ -26,7 +26,9 @@ impl Ownership {
         let security = pod.spec.as_ref().and_then(|spec| spec.security_context.as_ref());
         let policy = security.and_then(|security| security.fs_group_change_policy.as_deref());
         Self {
-            group: security.and_then(|security| security.fs_group).and_then(|group| u32::try_from(group).ok()),
+            group: security
+                .and_then(|security| security.fs_group)
+                .and_then(|group| u32::try_from(group).ok()),
             user: None,
             read_only: false,
             only_if_top_differs: policy == Some("OnRootMismatch"),

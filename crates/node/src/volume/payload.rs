@@ -49,8 +49,12 @@ impl Wants {
             wants.secrets.extend(source.secret_name.clone());
         } else if let Some(source) = &volume.projected {
             for part in source.sources.iter().flatten() {
-                wants.config_maps.extend(part.config_map.as_ref().map(|map| map.name.clone()));
-                wants.secrets.extend(part.secret.as_ref().map(|secret| secret.name.clone()));
+                wants
+                    .config_maps
+                    .extend(part.config_map.as_ref().map(|map| map.name.clone()));
+                wants
+                    .secrets
+                    .extend(part.secret.as_ref().map(|secret| secret.name.clone()));
                 wants.tokens.extend(part.service_account_token.clone());
             }
         } else if volume.downward_api.is_none() {
@@ -66,11 +70,23 @@ pub(crate) fn payload(volume: &Volume, facts: &Facts<'_>, fetched: &Fetched) -> 
     let namespace = facts.pod.metadata.namespace.as_deref().unwrap_or("");
     if let Some(source) = &volume.config_map {
         let map = Source::config_map(&source.name, fetched.config_maps.get(&source.name));
-        map.put(&mut files, source.items.as_deref(), source.default_mode, source.optional, namespace)?;
+        map.put(
+            &mut files,
+            source.items.as_deref(),
+            source.default_mode,
+            source.optional,
+            namespace,
+        )?;
     } else if let Some(source) = &volume.secret {
         let name = source.secret_name.as_deref().unwrap_or("");
         let secret = Source::secret(name, fetched.secrets.get(name));
-        secret.put(&mut files, source.items.as_deref(), source.default_mode, source.optional, namespace)?;
+        secret.put(
+            &mut files,
+            source.items.as_deref(),
+            source.default_mode,
+            source.optional,
+            namespace,
+        )?;
     } else if let Some(source) = &volume.downward_api {
         downward(&mut files, source.items.as_deref(), source.default_mode, facts)?;
     } else if let Some(source) = &volume.projected {
@@ -114,11 +130,23 @@ struct Source<'a> {
 impl<'a> Source<'a> {
     fn config_map(name: &'a str, object: Option<&'a ConfigMap>) -> Self {
         let data = object.map(|map| {
-            let text = map.data.iter().flatten().map(|(key, value)| (key.as_str(), value.clone().into_bytes()));
-            let binary = map.binary_data.iter().flatten().map(|(key, value)| (key.as_str(), value.0.clone()));
+            let text = map
+                .data
+                .iter()
+                .flatten()
+                .map(|(key, value)| (key.as_str(), value.clone().into_bytes()));
+            let binary = map
+                .binary_data
+                .iter()
+                .flatten()
+                .map(|(key, value)| (key.as_str(), value.0.clone()));
             text.chain(binary).collect()
         });
-        Self { kind: "configmap", name, data }
+        Self {
+            kind: "configmap",
+            name,
+            data,
+        }
     }
 
     fn secret(name: &'a str, object: Option<&'a Secret>) -> Self {
@@ -126,7 +154,11 @@ impl<'a> Source<'a> {
             let data = secret.data.iter().flatten();
             data.map(|(key, value)| (key.as_str(), value.0.clone())).collect()
         });
-        Self { kind: "secret", name, data }
+        Self {
+            kind: "secret",
+            name,
+            data,
+        }
     }
 
     fn put(
@@ -139,7 +171,11 @@ impl<'a> Source<'a> {
     ) -> Result<(), String> {
         let optional = optional == Some(true);
         let Some(data) = self.data else {
-            return if optional { Ok(()) } else { Err(format!("{} {:?} not found", self.kind, self.name)) };
+            return if optional {
+                Ok(())
+            } else {
+                Err(format!("{} {:?} not found", self.kind, self.name))
+            };
         };
         let Some(items) = items.filter(|items| !items.is_empty()) else {
             for (key, content) in data {
@@ -206,8 +242,12 @@ mod tests {
     }
 
     fn map() -> Fetched {
-        let map = serde_json::from_value(json!({ "data": { "a": "1", "b": "2" }, "binaryData": { "c": "AAE=" } })).unwrap();
-        Fetched { config_maps: [("m".to_owned(), map)].into(), ..Fetched::default() }
+        let map =
+            serde_json::from_value(json!({ "data": { "a": "1", "b": "2" }, "binaryData": { "c": "AAE=" } })).unwrap();
+        Fetched {
+            config_maps: [("m".to_owned(), map)].into(),
+            ..Fetched::default()
+        }
     }
 
     #[test]
@@ -228,10 +268,16 @@ mod tests {
         let nothing = Fetched::default();
         let missing = shown(json!({ "name": "v", "secret": { "secretName": "s" } }), &nothing);
         assert_eq!(missing.unwrap_err(), "secret \"s\" not found");
-        let optional = shown(json!({ "name": "v", "secret": { "secretName": "s", "optional": true } }), &nothing);
+        let optional = shown(
+            json!({ "name": "v", "secret": { "secretName": "s", "optional": true } }),
+            &nothing,
+        );
         assert!(optional.unwrap().is_empty());
         let key = json!({ "name": "v", "configMap": { "name": "m", "items": [{ "key": "q", "path": "q" }] } });
-        assert_eq!(shown(key, &map()).unwrap_err(), "configmap references non-existent config key: q");
+        assert_eq!(
+            shown(key, &map()).unwrap_err(),
+            "configmap references non-existent config key: q"
+        );
     }
 
     #[test]

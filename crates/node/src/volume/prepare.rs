@@ -10,7 +10,9 @@ use std::{
 use jiff::Timestamp;
 use k8s_openapi::api::{
     authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec},
-    core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret, ServiceAccountTokenProjection, Volume},
+    core::v1::{
+        ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret, ServiceAccountTokenProjection, Volume,
+    },
 };
 use kube::{Api, Client, api::PostParams};
 
@@ -64,10 +66,12 @@ pub(crate) async fn set_up(setting: &Setting<'_>) -> Result<Volumes, Failure> {
     let pod = setting.facts.pod;
     let mut ready = Volumes::default();
     for volume in pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()) {
-        let place = set_up_one(setting, volume, &mut ready.renew).await.map_err(|reason| Failure {
-            volume: volume.name.clone(),
-            reason,
-        })?;
+        let place = set_up_one(setting, volume, &mut ready.renew)
+            .await
+            .map_err(|reason| Failure {
+                volume: volume.name.clone(),
+                reason,
+            })?;
         if let Some(place) = place {
             ready.places.insert(volume.name.clone(), place);
         }
@@ -82,7 +86,10 @@ pub(crate) async fn refresh(setting: &Setting<'_>, volumes: &mut Volumes) -> Res
     for volume in pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()) {
         if let Some(wants) = Wants::of(volume) {
             let shown = show(setting, volume, &wants, &mut volumes.renew).await;
-            shown.map_err(|reason| Failure { volume: volume.name.clone(), reason })?;
+            shown.map_err(|reason| Failure {
+                volume: volume.name.clone(),
+                reason,
+            })?;
         }
     }
     Ok(())
@@ -112,12 +119,16 @@ async fn set_up_one(
     if let Some(source) = &volume.empty_dir {
         if source.medium.as_deref() == Some("Memory") {
             let limit = source.size_limit.as_ref().map(|limit| amount("memory", limit));
-            let limit = limit.and_then(|limit| u64::try_from(limit).ok()).filter(|limit| *limit > 0);
+            let limit = limit
+                .and_then(|limit| u64::try_from(limit).ok())
+                .filter(|limit| *limit > 0);
             return Ok(Some(Place::Memory { limit }));
         }
         let path = setting.directory.join("empty-dir").join(&volume.name);
         let ownership = Ownership::of(pod);
-        return directory(path, ownership).await.map(|path| Some(Place::Path { path, read_only: false }));
+        return directory(path, ownership)
+            .await
+            .map(|path| Some(Place::Path { path, read_only: false }));
     }
     if let Some(source) = &volume.host_path {
         let path = PathBuf::from(&source.path);
@@ -163,25 +174,40 @@ async fn claimed(setting: &Setting<'_>, name: &str) -> Result<PathBuf, String> {
     };
     let claim = claims.get(name).await.map_err(told)?;
     let bound = claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound");
-    let volume = claim.spec.as_ref().and_then(|spec| spec.volume_name.clone()).filter(|_| bound);
+    let volume = claim
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.volume_name.clone())
+        .filter(|_| bound);
     let Some(volume) = volume else {
         return Err(format!("PVC {namespace}/{name} is not bound"));
     };
     let volumes: Api<PersistentVolume> = Api::all(setting.client.clone());
     let volume = volumes.get(&volume).await.map_err(told)?;
     let spec = volume.spec.unwrap_or_default();
-    let local = spec.local.map(|local| local.path).or(spec.host_path.map(|host| host.path));
+    let local = spec
+        .local
+        .map(|local| local.path)
+        .or(spec.host_path.map(|host| host.path));
     let Some(path) = local.map(PathBuf::from) else {
         return Err("this kind of persistent volume is not provided here".to_owned());
     };
     let there = path.clone();
-    blocking(move || if there.exists() { Ok(()) } else { Err(format!("path {} does not exist", there.display())) })
-        .await?;
+    blocking(move || {
+        if there.exists() {
+            Ok(())
+        } else {
+            Err(format!("path {} does not exist", there.display()))
+        }
+    })
+    .await?;
     Ok(path)
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, String> + Send + 'static) -> Result<T, String> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(error.to_string()))
+    tokio::task::spawn_blocking(work)
+        .await
+        .unwrap_or_else(|error| Err(error.to_string()))
 }
 
 /// Writes the files of a volume that shows objects. Gives the directory.
@@ -197,7 +223,9 @@ async fn show(
     let (place, kind) = match volume {
         Volume { secret: Some(_), .. } => (setting.private, "secret"),
         Volume { projected: Some(_), .. } => (setting.private, "projected"),
-        Volume { downward_api: Some(_), .. } => (setting.private, "downward-api"),
+        Volume {
+            downward_api: Some(_), ..
+        } => (setting.private, "downward-api"),
         _ => (setting.directory, "config-map"),
     };
     let path = place.join(kind).join(&volume.name);
@@ -216,11 +244,22 @@ async fn show(
 fn only_user(pod: &Pod) -> Option<u32> {
     let spec = pod.spec.as_ref()?;
     let whole = spec.security_context.as_ref().and_then(|security| security.run_as_user);
-    let mut users = spec.containers.iter().chain(spec.init_containers.iter().flatten()).map(|container| {
-        container.security_context.as_ref().and_then(|security| security.run_as_user).or(whole)
-    });
+    let mut users = spec
+        .containers
+        .iter()
+        .chain(spec.init_containers.iter().flatten())
+        .map(|container| {
+            container
+                .security_context
+                .as_ref()
+                .and_then(|security| security.run_as_user)
+                .or(whole)
+        });
     let first = users.next()??;
-    users.all(|user| user == Some(first)).then(|| u32::try_from(first).ok()).flatten()
+    users
+        .all(|user| user == Some(first))
+        .then(|| u32::try_from(first).ok())
+        .flatten()
 }
 
 async fn fetch(setting: &Setting<'_>, wants: &Wants, renew: &mut Option<Timestamp>) -> Result<Fetched, String> {
@@ -254,11 +293,20 @@ async fn token(
 ) -> Result<(String, Timestamp), String> {
     let pod = setting.facts.pod;
     let account = pod.spec.as_ref().and_then(|spec| spec.service_account_name.clone());
-    let account = account.filter(|name| !name.is_empty()).unwrap_or_else(|| "default".to_owned());
+    let account = account
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| "default".to_owned());
     let seconds = wanted.expiration_seconds.unwrap_or(3600);
     let request = TokenRequest {
         spec: Some(TokenRequestSpec {
-            audiences: Some(wanted.audience.clone().into_iter().filter(|audience| !audience.is_empty()).collect()),
+            audiences: Some(
+                wanted
+                    .audience
+                    .clone()
+                    .into_iter()
+                    .filter(|audience| !audience.is_empty())
+                    .collect(),
+            ),
             bound_object_ref: Some(BoundObjectReference {
                 api_version: Some("v1".to_owned()),
                 kind: Some("Pod".to_owned()),
@@ -270,10 +318,13 @@ async fn token(
         ..TokenRequest::default()
     };
     let accounts: Api<k8s_openapi::api::core::v1::ServiceAccount> = Api::namespaced(setting.client.clone(), namespace);
-    let answer: kube::Result<TokenRequest> =
-        accounts.create_subresource("token", &account, &PostParams::default(), &request).await;
+    let answer: kube::Result<TokenRequest> = accounts
+        .create_subresource("token", &account, &PostParams::default(), &request)
+        .await;
     let answer = answer.map_err(|error| format!("failed to fetch token: {error}"))?;
-    let status = answer.status.ok_or_else(|| "failed to fetch token: the answer has none".to_owned())?;
+    let status = answer
+        .status
+        .ok_or_else(|| "failed to fetch token: the answer has none".to_owned())?;
     let now = Timestamp::now();
     let until = status.expiration_timestamp.map_or(now, |time| time.0);
     let life = Duration::try_from(until.duration_since(now)).unwrap_or_default();

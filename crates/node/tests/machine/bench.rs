@@ -16,11 +16,11 @@ use kube::{
     runtime::wait::await_condition,
 };
 use moorline_apiserver::{core::RealWorld, server::Embedded};
-use moorline_node::{Machine, MachineConfig, NodeConfig};
+use moorline_node::{Machine, MachineConfig, NodeConfig, SimulatedConfig};
 use serde_json::{Value, json};
 
 /// Longer than anything here takes, on a machine that is busy with other things.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The name of the image that tests run: one static program with many names.
 pub(crate) const IMAGE: &str = "example.com/busybox:1";
@@ -30,7 +30,7 @@ pub(crate) struct Bench {
     pub(crate) client: Client,
     pub(crate) config: MachineConfig,
     pub(crate) directory: tempfile::TempDir,
-    _server: Embedded,
+    pub(crate) server: Embedded,
 }
 
 /// Why tests with containers cannot run here, if they cannot.
@@ -56,6 +56,10 @@ fn instance() -> String {
 impl Bench {
     /// A machine with these nodes; nothing where it cannot be had, which is said.
     pub(crate) async fn start(nodes: &[&str]) -> Option<Self> {
+        Self::with(nodes.iter().map(|name| NodeConfig::new(*name)).collect(), None).await
+    }
+
+    pub(crate) async fn with(nodes: Vec<NodeConfig>, simulated: Option<SimulatedConfig>) -> Option<Self> {
         if let Some(reason) = unable() {
             #[expect(clippy::print_stderr, reason = "a test that did not run has to say so")]
             {
@@ -65,24 +69,40 @@ impl Bench {
         }
         let directory = tempfile::tempdir().expect("a directory can be made");
         let mut config = MachineConfig::new(directory.path().join("machine"), instance());
-        config.nodes = nodes.iter().map(|name| NodeConfig::new(*name)).collect();
+        config.nodes = nodes;
+        config.simulated = simulated;
         config.shim = Some(shim());
         config.image_options.recipes = Vec::new();
         let images = directory.path().join("images");
         config.images = Some(images.clone());
         import_busybox(&images, directory.path()).await;
-        let server = Embedded::ephemeral(Arc::new(RealWorld)).await.expect("a server in memory starts");
+        let server = Embedded::ephemeral(Arc::new(RealWorld))
+            .await
+            .expect("a server in memory starts");
         let client = Client::new(server.service(), "default");
-        let machine = Machine::start(config.clone(), client.clone()).await.expect("a machine starts");
-        let bench = Self { machine, client, config, directory, _server: server };
+        let machine = Machine::start(config.clone(), client.clone())
+            .await
+            .expect("a machine starts");
+        let bench = Self {
+            machine,
+            client,
+            config,
+            directory,
+            server,
+        };
         bench.accounts_are_there().await;
         Some(bench)
     }
 
     async fn accounts_are_there(&self) {
         let accounts: Api<ServiceAccount> = Api::default_namespaced(self.client.clone());
-        let there = await_condition(accounts, "default", |account: Option<&ServiceAccount>| account.is_some());
-        tokio::time::timeout(PATIENCE, there).await.expect("in time").expect("the watch holds");
+        let there = await_condition(accounts, "default", |account: Option<&ServiceAccount>| {
+            account.is_some()
+        });
+        tokio::time::timeout(PATIENCE, there)
+            .await
+            .expect("in time")
+            .expect("the watch holds");
     }
 
     pub(crate) fn pods(&self) -> Api<Pod> {
@@ -90,34 +110,46 @@ impl Bench {
     }
 
     pub(crate) async fn create(&self, name: &str, spec: Value) -> Pod {
-        self.pods().create(&PostParams::default(), &pod(name, spec)).await.expect("the pod is taken")
+        self.pods()
+            .create(&PostParams::default(), &pod(name, spec))
+            .await
+            .expect("the pod is taken")
     }
 
     /// Waits until a pod is as asked for.
     pub(crate) async fn until(&self, name: &str, what: &str, holds: impl Fn(&Pod) -> bool) -> Pod {
         let wanted = |pod: Option<&Pod>| pod.is_some_and(&holds);
-        match tokio::time::timeout(PATIENCE, await_condition(self.pods(), name, wanted)).await {
-            Ok(found) => found.expect("the watch holds").expect("it is there"),
-            Err(_) => {
-                let pod = self.pods().get_opt(name).await.ok().flatten();
-                let status = pod.and_then(|pod| pod.status);
-                panic!("pod {name} never was {what}: {}", serde_json::to_string_pretty(&status).expect("it prints"));
-            }
+        if let Ok(found) = tokio::time::timeout(PATIENCE, await_condition(self.pods(), name, wanted)).await {
+            return found.expect("the watch holds").expect("it is there");
         }
+        let pod = self.pods().get_opt(name).await.ok().flatten();
+        let status = pod.and_then(|pod| pod.status);
+        panic!(
+            "pod {name} never was {what}: {}",
+            serde_json::to_string_pretty(&status).expect("it prints")
+        );
     }
 
     pub(crate) async fn running(&self, name: &str) -> Pod {
-        self.until(name, "ready", |pod| condition(pod, "Ready") == Some("True")).await
+        self.until(name, "ready", |pod| condition(pod, "Ready") == Some("True"))
+            .await
     }
 
     pub(crate) async fn over(&self, name: &str) -> Pod {
-        self.until(name, "over", |pod| matches!(phase(pod), "Succeeded" | "Failed")).await
+        self.until(name, "over", |pod| matches!(phase(pod), "Succeeded" | "Failed"))
+            .await
     }
 
     pub(crate) async fn deleted(&self, name: &str) {
-        self.pods().delete(name, &DeleteParams::default()).await.expect("it can be deleted");
+        self.pods()
+            .delete(name, &DeleteParams::default())
+            .await
+            .expect("it can be deleted");
         let gone = await_condition(self.pods(), name, |pod: Option<&Pod>| pod.is_none());
-        tokio::time::timeout(PATIENCE, gone).await.expect("in time").expect("the watch holds");
+        tokio::time::timeout(PATIENCE, gone)
+            .await
+            .expect("in time")
+            .expect("the watch holds");
     }
 
     pub(crate) async fn log(&self, name: &str) -> String {
@@ -137,6 +169,10 @@ impl Bench {
     }
 }
 
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "literals read better where they are handed in whole"
+)]
 pub(crate) fn pod(name: &str, spec: Value) -> Pod {
     serde_json::from_value(json!({ "metadata": { "name": name }, "spec": spec })).expect("it is a pod")
 }
@@ -147,12 +183,18 @@ pub(crate) fn shell(name: &str, script: &str) -> Value {
 }
 
 pub(crate) fn phase(pod: &Pod) -> &str {
-    pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or("")
+    pod.status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref())
+        .unwrap_or("")
 }
 
 pub(crate) fn condition<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
     let conditions = pod.status.as_ref()?.conditions.as_ref()?;
-    conditions.iter().find(|condition| condition.type_ == name).map(|condition| condition.status.as_str())
+    conditions
+        .iter()
+        .find(|condition| condition.type_ == name)
+        .map(|condition| condition.status.as_str())
 }
 
 /// The program that shims are made of: the container crate's own, beside the test.
@@ -163,9 +205,24 @@ fn shim() -> std::path::PathBuf {
     if !program.exists() {
         let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
         let built = std::process::Command::new(cargo)
-            .args(["build", "--quiet", "-p", "moorline-container", "--bin", "moorline-shim", "--profile"])
-            .arg(if directory.ends_with("release") { "release" } else { "dev" })
-            .env("CARGO_TARGET_DIR", directory.parent().expect("the profile lies in the target directory"))
+            .args([
+                "build",
+                "--quiet",
+                "-p",
+                "moorline-container",
+                "--bin",
+                "moorline-shim",
+                "--profile",
+            ])
+            .arg(if directory.ends_with("release") {
+                "release"
+            } else {
+                "test"
+            })
+            .env(
+                "CARGO_TARGET_DIR",
+                directory.parent().expect("the profile lies in the target directory"),
+            )
             .status();
         assert!(built.is_ok_and(|status| status.success()), "the shim can be built");
     }
@@ -180,20 +237,43 @@ async fn import_busybox(store: &Path, scratch: &Path) {
         std::fs::create_dir_all(root.join(part)).expect("directories can be made");
     }
     std::fs::copy("/bin/busybox", root.join("bin/busybox")).expect("it can be read");
-    for name in ["sh", "cat", "sleep", "ls", "id", "env", "hostname", "echo", "nc", "wget", "stat", "test", "kill", "touch", "dd", "mount", "httpd", "nslookup", "true", "false", "seq", "rm", "mkdir", "tail", "head"] {
+    for name in [
+        "sh", "cat", "sleep", "ls", "id", "env", "hostname", "echo", "nc", "wget", "stat", "test", "kill", "touch",
+        "dd", "mount", "httpd", "nslookup", "true", "false", "seq", "rm", "mkdir", "tail", "head",
+    ] {
         std::os::unix::fs::symlink("busybox", root.join("bin").join(name)).expect("links can be made");
     }
-    std::fs::write(root.join("etc/passwd"), "root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000::/:/bin/sh\n").expect("it can be written");
+    std::fs::write(
+        root.join("etc/passwd"),
+        "root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000::/:/bin/sh\n",
+    )
+    .expect("it can be written");
     std::fs::write(root.join("etc/group"), "root:x:0:\nuser:x:1000:\n").expect("it can be written");
     let image = scratch.join("image");
     std::fs::create_dir_all(image.join("l")).expect("directories can be made");
     let tar = |arguments: &[&str], at: &Path| {
-        let done = std::process::Command::new("tar").args(arguments).current_dir(at).status();
+        let done = std::process::Command::new("tar")
+            .args(arguments)
+            .current_dir(at)
+            .status();
         assert!(done.is_ok_and(|status| status.success()), "tar works");
     };
     let layer = image.join("l/layer.tar");
-    tar(&["--owner=0", "--group=0", "-cf", layer.to_str().expect("it is text"), "."], &root);
-    let digest = std::process::Command::new("sha256sum").arg(&layer).output().expect("there is sha256sum").stdout;
+    tar(
+        &[
+            "--owner=0",
+            "--group=0",
+            "-cf",
+            layer.to_str().expect("it is text"),
+            ".",
+        ],
+        &root,
+    );
+    let digest = std::process::Command::new("sha256sum")
+        .arg(&layer)
+        .output()
+        .expect("there is sha256sum")
+        .stdout;
     let digest = String::from_utf8(digest).expect("it is text");
     let digest = digest.split_whitespace().next().expect("it is the first word");
     let config = json!({
@@ -205,9 +285,24 @@ async fn import_busybox(store: &Path, scratch: &Path) {
     let manifest = json!([{ "Config": "config.json", "RepoTags": [IMAGE], "Layers": ["l/layer.tar"] }]);
     std::fs::write(image.join("manifest.json"), manifest.to_string()).expect("it can be written");
     let archive = scratch.join("image.tar");
-    tar(&["-cf", archive.to_str().expect("it is text"), "manifest.json", "config.json", "l/layer.tar"], &image);
-    let store = moorline_image::ImageStore::open(store, moorline_image::Options { recipes: Vec::new(), ..Default::default() })
-        .await
-        .expect("a store opens");
+    tar(
+        &[
+            "-cf",
+            archive.to_str().expect("it is text"),
+            "manifest.json",
+            "config.json",
+            "l/layer.tar",
+        ],
+        &image,
+    );
+    let store = moorline_image::ImageStore::open(
+        store,
+        moorline_image::Options {
+            recipes: Vec::new(),
+            ..Default::default()
+        },
+    )
+    .await
+    .expect("a store opens");
     store.import(&archive, None).await.expect("the archive is an image");
 }

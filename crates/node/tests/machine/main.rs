@@ -1,7 +1,9 @@
 //! Pods that are real: a machine over an API server in memory, with processes in containers.
 
 mod bench;
+mod failures;
 mod pods;
 mod simulated;
+mod volumes;
 
 use bench::Bench;

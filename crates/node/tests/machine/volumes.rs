@@ -1,0 +1,113 @@
+//! Volumes of pods.
+
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim};
+use kube::{
+    Api,
+    api::{Patch, PatchParams, PostParams},
+    runtime::wait::await_condition,
+};
+use serde_json::json;
+
+use crate::{
+    Bench,
+    bench::{PATIENCE, shell},
+};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn objects_reach_a_pod_as_files_and_variables_and_files_follow() {
+    let Some(bench) = Bench::start(&["node-1"]).await else {
+        return;
+    };
+    let maps: Api<ConfigMap> = Api::default_namespaced(bench.client.clone());
+    let map = serde_json::from_value(json!({ "metadata": { "name": "m" }, "data": { "key": "one" } })).unwrap();
+    maps.create(&PostParams::default(), &map).await.unwrap();
+    let mut container = shell(
+        "c",
+        "echo $VALUE; cat /m/key; echo; cat /d/labels; echo; while ! grep -q two /m/key; do sleep 0.1; done; echo followed",
+    );
+    container["command"][2] = json!(
+        "echo $VALUE; cat /m/key; echo; cat /d/labels; echo; while [ $(cat /m/key) != two ]; do sleep 0.1; done; echo followed"
+    );
+    container["env"] = json!([{ "name": "VALUE", "valueFrom": { "configMapKeyRef": { "name": "m", "key": "key" } } }]);
+    container["volumeMounts"] = json!([{ "name": "m", "mountPath": "/m" }, { "name": "d", "mountPath": "/d" }]);
+    let mut pod = crate::bench::pod(
+        "p",
+        json!({ "restartPolicy": "Never", "containers": [container], "volumes": [
+            { "name": "m", "configMap": { "name": "m" } },
+            { "name": "d", "downwardAPI": { "items": [
+                { "path": "labels", "fieldRef": { "fieldPath": "metadata.labels" } },
+            ] } },
+        ] }),
+    );
+    pod.metadata.labels = Some([("app".to_owned(), "a".to_owned())].into());
+    bench.pods().create(&PostParams::default(), &pod).await.unwrap();
+    bench.running("p").await;
+    let patch = Patch::Merge(json!({ "data": { "key": "two" } }));
+    maps.patch("m", &PatchParams::default(), &patch).await.unwrap();
+    bench.over("p").await;
+    assert_eq!(bench.log("p").await, "one\none\napp=\"a\"\nfollowed\n");
+    bench.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pod_waits_for_an_object_that_is_missing() {
+    let Some(bench) = Bench::start(&["node-1"]).await else {
+        return;
+    };
+    let mut container = shell("c", "cat /m/key");
+    container["volumeMounts"] = json!([{ "name": "m", "mountPath": "/m" }]);
+    bench
+        .create(
+            "p",
+            json!({ "restartPolicy": "Never", "containers": [container],
+                    "volumes": [{ "name": "m", "configMap": { "name": "m" } }] }),
+        )
+        .await;
+    bench
+        .until("p", "taken by its node", |pod| {
+            pod.status.as_ref().is_some_and(|status| status.start_time.is_some())
+        })
+        .await;
+    let maps: Api<ConfigMap> = Api::default_namespaced(bench.client.clone());
+    let map = serde_json::from_value(json!({ "metadata": { "name": "m" }, "data": { "key": "here" } })).unwrap();
+    maps.create(&PostParams::default(), &map).await.unwrap();
+    bench.over("p").await;
+    assert_eq!(bench.log("p").await, "here");
+    bench.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_keeps_data_from_one_pod_to_the_next() {
+    let Some(bench) = Bench::start(&["node-1", "node-2"]).await else {
+        return;
+    };
+    let claims: Api<PersistentVolumeClaim> = Api::default_namespaced(bench.client.clone());
+    let claim = serde_json::from_value(json!({
+        "metadata": { "name": "data" },
+        "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } },
+    }))
+    .unwrap();
+    claims.create(&PostParams::default(), &claim).await.unwrap();
+    let with_claim = |script: &str| {
+        let mut container = shell("c", script);
+        container["volumeMounts"] = json!([{ "name": "v", "mountPath": "/data" }]);
+        json!({ "restartPolicy": "Never", "containers": [container],
+                "volumes": [{ "name": "v", "persistentVolumeClaim": { "claimName": "data" } }] })
+    };
+    bench.create("first", with_claim("echo kept > /data/file")).await;
+    let first = bench.over("first").await;
+    bench.create("second", with_claim("cat /data/file")).await;
+    let second = bench.over("second").await;
+    assert_eq!(bench.log("second").await, "kept\n");
+    let node = |pod: k8s_openapi::api::core::v1::Pod| pod.spec.unwrap().node_name;
+    assert_eq!(node(first), node(second), "a volume lies on one node");
+    bench.deleted("first").await;
+    bench.deleted("second").await;
+    claims
+        .delete("data", &kube::api::DeleteParams::default())
+        .await
+        .unwrap();
+    let gone = await_condition(claims, "data", |claim: Option<&PersistentVolumeClaim>| claim.is_none());
+    tokio::time::timeout(PATIENCE, gone).await.unwrap().unwrap();
+    bench.finish().await;
+}
