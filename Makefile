@@ -16,7 +16,7 @@ down: ## end it; PURGE=1 removes its data as well
 	@scripts/down $(MOORLINE)
 
 test: lint model ## everything that must pass: lint, unit, property, model and documentation tests
-	cargo test --workspace --locked
+	BOLERO_RANDOM_SEED=1 cargo test --workspace --locked
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --locked --no-deps --quiet
 
 lint: tools ## format and clippy
