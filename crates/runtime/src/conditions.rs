@@ -184,7 +184,7 @@ fn put(status: &mut Value, before: &Value, name: &str, generation: i64, now: Tim
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::apps::v1::Deployment;
-    use moorline_plan::{Object as _, PlanBuilder, Step};
+    use moorline_plan::{PlanBuilder, Step};
 
     use super::*;
     use crate::kind::Kind;

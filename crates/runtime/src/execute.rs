@@ -337,7 +337,7 @@ impl Hands<'_> {
         match &answer {
             Ok(object) => self.settle(place, Expect::Version(object.version())),
             Err(error) if error.status() == Some(StatusCode::CONFLICT) => {
-                self.conflicted.store(true, Ordering::Relaxed)
+                self.conflicted.store(true, Ordering::Relaxed);
             }
             Err(error) if error.is_uncertain() => {}
             Err(_) => self.settle(place, Expect::Version(0)),

@@ -54,7 +54,7 @@ impl Sources {
     /// The objects that a selector selects, sorted by name.
     pub fn select(&self, kind: &Kind, namespace: Option<&str>, selector: &LabelSelector) -> Vec<Object> {
         self.gather(kind, |table, found| {
-            found.extend(table.select(namespace, selector).into_iter().cloned())
+            found.extend(table.select(namespace, selector).into_iter().cloned());
         })
     }
 

@@ -159,7 +159,7 @@ impl Watches {
     {
         let of_object = move |object: &Object| object.decode::<T>().map(|typed| values(&typed)).unwrap_or_default();
         self.edit(Kind::of::<T>(), |watched| {
-            watched.indexes.push((name, Arc::new(of_object)))
+            watched.indexes.push((name, Arc::new(of_object)));
         })
     }
 

@@ -48,7 +48,7 @@ struct Exchanges;
 impl Actor for Exchanges {
     type Object = Exchange;
 
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "exchange"
     }
 
@@ -79,7 +79,7 @@ struct Mailboxes;
 impl Actor for Mailboxes {
     type Object = Mailbox;
 
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "mailbox"
     }
 

@@ -34,7 +34,7 @@ struct Copies {
 impl Actor for Copies {
     type Object = Page;
 
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "copies"
     }
 
@@ -78,7 +78,7 @@ fn copies(seen: &Snapshot<Page>, draft: &mut Draft) -> Result<Verdict, Failure> 
 }
 
 struct Scene {
-    _server: moorline_apiserver::server::Embedded,
+    server: moorline_apiserver::server::Embedded,
     wire: Wire,
     pages: Api<Page>,
     maps: Api<ConfigMap>,
@@ -95,7 +95,7 @@ async fn scene() -> Scene {
         events: Api::default_namespaced(client),
         ground: Ground::new(wire.client()),
         wire,
-        _server: server,
+        server,
     }
 }
 
@@ -108,12 +108,15 @@ impl Scene {
         self.pages
             .create(&PostParams::default(), &page(name, text, copies))
             .await
-            .unwrap();
+            .expect("the server does what it is asked");
     }
 
     async fn set_text(&self, name: &str, text: &str) {
         let patch = Patch::Merge(json!({ "spec": { "text": text } }));
-        self.pages.patch(name, &PatchParams::default(), &patch).await.unwrap();
+        self.pages
+            .patch(name, &PatchParams::default(), &patch)
+            .await
+            .expect("the server does what it is asked");
     }
 
     async fn ready(&self, name: &str) -> Page {
@@ -133,10 +136,14 @@ impl Scene {
 
     async fn texts(&self) -> Vec<String> {
         let selected = ListParams::default().labels("moorline.io/managed-by=moorline");
-        let list = self.maps.list(&selected).await.unwrap();
+        let list = self
+            .maps
+            .list(&selected)
+            .await
+            .expect("the server does what it is asked");
         list.items
             .iter()
-            .map(|map| map.data.as_ref().unwrap()["text"].clone())
+            .map(|map| map.data.as_ref().expect("the server does what it is asked")["text"].clone())
             .collect()
     }
 
@@ -212,7 +219,7 @@ async fn after_a_restart_nothing_is_applied_again() {
     scene.create("a", "one", 3).await;
     scene.ready("a").await;
     assert!(running.stop(Duration::from_secs(5)).await);
-    let wire = Wire::new(scene._server.service(), Accident::None);
+    let wire = Wire::new(scene.server.service(), Accident::None);
     let actor = Copies::default();
     let running = Controller::warm_up(&actor, &Ground::new(wire.client()), Settings::default()).start();
     eventually("it was looked at", || async {
@@ -228,7 +235,7 @@ async fn a_field_that_was_applied_once_and_is_not_wanted_now_is_taken_away() {
     struct Keys;
     impl Actor for Keys {
         type Object = Page;
-        fn name(&self) -> &str {
+        fn name(&self) -> &'static str {
             "keys"
         }
         fn watches(&self) -> Watches {
@@ -351,7 +358,6 @@ async fn waiting_is_progress_with_a_reason_and_no_error() {
 
 #[tokio::test]
 async fn an_object_that_cannot_be_read_hurts_itself_only() {
-    let scene = scene().await;
     /// Reads pages whose text is a number.
     struct Strict;
     #[derive(serde::Deserialize)]
@@ -371,7 +377,7 @@ async fn an_object_that_cannot_be_read_hurts_itself_only() {
     }
     impl Actor for Strict {
         type Object = Numbered;
-        fn name(&self) -> &str {
+        fn name(&self) -> &'static str {
             "strict"
         }
         fn watches(&self) -> Watches {
@@ -381,6 +387,7 @@ async fn an_object_that_cannot_be_read_hurts_itself_only() {
             plan
         }
     }
+    let scene = scene().await;
     let running = scene.start(&Strict);
     scene.create("bad", "seven", 0).await;
     scene.create("good", "7", 0).await;
@@ -417,7 +424,7 @@ struct Guarded;
 impl Actor for Guarded {
     type Object = Page;
 
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "guarded"
     }
 

@@ -120,8 +120,7 @@ async fn metadata_alone_brings_no_contents() {
     let object = secrets.get("default", "s").unwrap();
     assert!(
         !String::from_utf8_lossy(object.json()).contains("\"data\""),
-        "{:?}",
-        object
+        "{object:?}"
     );
     let patch = Patch::Merge(json!({ "metadata": { "labels": { "new": "label" } } }));
     api.patch("s", &PatchParams::default(), &patch).await.unwrap();

@@ -27,11 +27,11 @@ use crate::scene::{Page, PageSpec, define, eventually, read, server};
     namespaced,
     status = "StoreStatus"
 )]
-pub struct StoreSpec {}
+pub(crate) struct StoreSpec {}
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct StoreStatus {
+pub(crate) struct StoreStatus {
     #[serde(default)]
     pub address: Option<String>,
     /// A quorum is enough for those who rely on it.
@@ -49,7 +49,7 @@ struct Shelves;
 impl Actor for Shelves {
     type Object = Page;
 
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "shelves"
     }
 
@@ -111,7 +111,7 @@ struct Keeper;
 impl Actor for Keeper {
     type Object = Store;
 
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "keeper"
     }
 
@@ -200,14 +200,14 @@ impl Scene {
         self.pages
             .create(&PostParams::default(), &Page::new("a", spec))
             .await
-            .unwrap();
+            .expect("the server does what it is asked");
     }
 
     async fn store(&self) {
         self.stores
             .create(&PostParams::default(), &Store::new("main", StoreSpec {}))
             .await
-            .unwrap();
+            .expect("the server does what it is asked");
     }
 
     async fn say(&self, status: serde_json::Value) {
@@ -215,12 +215,17 @@ impl Scene {
         self.stores
             .patch_status("main", &PatchParams::default(), &patch)
             .await
-            .unwrap();
+            .expect("the server does what it is asked");
     }
 
     async fn addresses(&self) -> Vec<String> {
         let selected = kube::api::ListParams::default().labels("moorline.io/managed-by=moorline");
-        let maps = self.maps.list(&selected).await.unwrap().items;
+        let maps = self
+            .maps
+            .list(&selected)
+            .await
+            .expect("the server does what it is asked")
+            .items;
         maps.into_iter().filter_map(|map| map.data?.remove("address")).collect()
     }
 

@@ -27,7 +27,7 @@ const ROLE: &str = "role";
 impl Actor for Library {
     type Object = Page;
 
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "library"
     }
 
@@ -123,7 +123,10 @@ impl Run {
         let client = kube::Client::new(server.service(), "default");
         let namespaces: Api<Namespace> = Api::all(client.clone());
         let object = read(json!({ "metadata": { "name": namespace } }));
-        namespaces.create(&PostParams::default(), &object).await.unwrap();
+        namespaces
+            .create(&PostParams::default(), &object)
+            .await
+            .expect("the server does what it is asked");
         Self {
             pages: Api::namespaced(client.clone(), namespace),
             maps: Api::namespaced(client.clone(), namespace),
@@ -142,14 +145,33 @@ impl Run {
         let vault: Api<ConfigMap> = Api::namespaced(self.client.clone(), "kube-public");
         let name = format!("{}-a", self.namespace);
         Ending {
-            copies: self.maps.list(&of_role("copy")).await.unwrap().items.len(),
-            index: texts(self.maps.list(&of_role("index")).await.unwrap().items),
-            vault: texts(vault.get_opt(&name).await.unwrap().into_iter().collect()),
+            copies: self
+                .maps
+                .list(&of_role("copy"))
+                .await
+                .expect("the server does what it is asked")
+                .items
+                .len(),
+            index: texts(
+                self.maps
+                    .list(&of_role("index"))
+                    .await
+                    .expect("the server does what it is asked")
+                    .items,
+            ),
+            vault: texts(
+                vault
+                    .get_opt(&name)
+                    .await
+                    .expect("the server does what it is asked")
+                    .into_iter()
+                    .collect(),
+            ),
             ready: self
                 .pages
                 .get_opt("a")
                 .await
-                .unwrap()
+                .expect("the server does what it is asked")
                 .is_some_and(|page| page.is_ready()),
         }
     }
@@ -186,7 +208,10 @@ impl Run {
                 store: None,
             },
         );
-        self.pages.create(&PostParams::default(), &page).await.unwrap();
+        self.pages
+            .create(&PostParams::default(), &page)
+            .await
+            .expect("the server does what it is asked");
     }
 
     async fn change(&self, text: &str, copies: usize) {
@@ -194,11 +219,14 @@ impl Run {
         self.pages
             .patch("a", &PatchParams::default(), &Patch::Merge(patch))
             .await
-            .unwrap();
+            .expect("the server does what it is asked");
     }
 
     async fn delete(&self) {
-        self.pages.delete("a", &DeleteParams::default()).await.unwrap();
+        self.pages
+            .delete("a", &DeleteParams::default())
+            .await
+            .expect("the server does what it is asked");
     }
 }
 
@@ -352,10 +380,10 @@ impl Run {
             .maps
             .list(&ListParams::default().labels("role=copy"))
             .await
-            .unwrap()
+            .expect("the server does what it is asked")
             .items;
-        let copy = copies.into_iter().next().unwrap();
-        let name = copy.metadata.name.clone().unwrap();
+        let copy = copies.into_iter().next().expect("the server does what it is asked");
+        let name = copy.metadata.name.clone().expect("the server does what it is asked");
         match lag {
             Lag::Created => {
                 // As an earlier incarnation would have, whose answer was lost.
@@ -363,18 +391,27 @@ impl Run {
                 twin.metadata = read(json!({
                     "name": "copy-twin", "labels": { ROLE: "copy" }, "ownerReferences": twin.metadata.owner_references,
                 }));
-                self.maps.create(&PostParams::default(), &twin).await.unwrap();
+                self.maps
+                    .create(&PostParams::default(), &twin)
+                    .await
+                    .expect("the server does what it is asked");
             }
             Lag::Updated => {
                 let patch = Patch::Merge(json!({ "data": { "text": "scribble" } }));
                 self.maps
                     .patch("a-index", &PatchParams::default(), &patch)
                     .await
-                    .unwrap();
+                    .expect("the server does what it is asked");
             }
             Lag::Deleted => {
-                self.maps.delete(&name, &DeleteParams::default()).await.unwrap();
-                self.maps.delete("a-index", &DeleteParams::default()).await.unwrap();
+                self.maps
+                    .delete(&name, &DeleteParams::default())
+                    .await
+                    .expect("the server does what it is asked");
+                self.maps
+                    .delete("a-index", &DeleteParams::default())
+                    .await
+                    .expect("the server does what it is asked");
             }
         }
     }

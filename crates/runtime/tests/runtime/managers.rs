@@ -24,7 +24,7 @@ struct Signed;
 impl Actor for Signed {
     type Object = Page;
 
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "signed"
     }
 
@@ -63,8 +63,8 @@ fn election(identity: &str) -> ElectionSettings {
 }
 
 fn free_address() -> SocketAddr {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap()
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("the server does what it is asked");
+    listener.local_addr().expect("the server does what it is asked")
 }
 
 async fn get(address: SocketAddr, path: &str) -> Option<String> {

@@ -24,7 +24,7 @@ struct Placed;
 impl Actor for Placed {
     type Object = Page;
 
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "placed"
     }
 
@@ -67,7 +67,7 @@ impl Member {
                 .maps
                 .list(&ListParams::default().labels("moorline.io/owner-uid"))
                 .await
-                .unwrap()
+                .expect("the server does what it is asked")
                 .items;
             let names: Vec<_> = list.into_iter().filter_map(|map| map.metadata.name).collect();
             (names == wanted).then_some(())

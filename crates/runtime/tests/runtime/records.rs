@@ -18,7 +18,7 @@ struct Passwords(&'static str);
 impl Actor for Passwords {
     type Object = Page;
 
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "passwords"
     }
 
@@ -47,8 +47,8 @@ fn password(seen: &Snapshot<Page>, draft: &mut Draft, why: &str) -> Result<Verdi
 
 fn files(directory: &std::path::Path) -> Vec<PathBuf> {
     let mut files: Vec<_> = fs::read_dir(directory)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
+        .expect("the server does what it is asked")
+        .map(|entry| entry.expect("the server does what it is asked").path())
         .collect();
     files.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
     files.sort();

@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 /// Longer than anything here takes.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Some text in so many config maps, once the store that it names is ready.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -24,7 +24,7 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
     derive = "PartialEq"
 )]
 #[serde(rename_all = "camelCase")]
-pub struct PageSpec {
+pub(crate) struct PageSpec {
     #[serde(default)]
     pub text: String,
     #[serde(default)]
@@ -35,7 +35,7 @@ pub struct PageSpec {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct PageStatus {
+pub(crate) struct PageStatus {
     pub copies: Option<usize>,
     pub observed_generation: Option<i64>,
     #[serde(default)]
@@ -44,7 +44,7 @@ pub struct PageStatus {
 
 impl Page {
     /// A condition's status, reason and message.
-    pub fn condition(&self, name: &str) -> Option<(String, String, String)> {
+    pub(crate) fn condition(&self, name: &str) -> Option<(String, String, String)> {
         let status = self.status.as_ref()?;
         let condition = status.conditions.iter().find(|condition| condition.type_ == name)?;
         Some((
@@ -54,13 +54,13 @@ impl Page {
         ))
     }
 
-    pub fn is_ready(&self) -> bool {
+    pub(crate) fn is_ready(&self) -> bool {
         let current = self.status.as_ref().and_then(|status| status.observed_generation) == self.metadata.generation;
         current && self.condition("Ready").is_some_and(|(status, ..)| status == "True")
     }
 }
 
-pub async fn server() -> (Embedded, Client) {
+pub(crate) async fn server() -> (Embedded, Client) {
     let server = Embedded::ephemeral(Arc::new(RealWorld))
         .await
         .expect("a server in memory starts");
@@ -69,7 +69,7 @@ pub async fn server() -> (Embedded, Client) {
     (server, client)
 }
 
-pub async fn define(client: &Client, definition: CustomResourceDefinition) {
+pub(crate) async fn define(client: &Client, definition: CustomResourceDefinition) {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let created = api
         .create(&PostParams::default(), &definition)
@@ -88,7 +88,7 @@ pub async fn define(client: &Client, definition: CustomResourceDefinition) {
 }
 
 /// Asks until there is an answer.
-pub async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl FnMut() -> F) -> T {
+pub(crate) async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl FnMut() -> F) -> T {
     let deadline = tokio::time::Instant::now() + PATIENCE;
     loop {
         if let Some(answer) = ask().await {
@@ -99,11 +99,11 @@ pub async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut ask: i
     }
 }
 
-pub fn read<T: DeserializeOwned>(value: serde_json::Value) -> T {
+pub(crate) fn read<T: DeserializeOwned>(value: serde_json::Value) -> T {
     serde_json::from_value(value).expect("the test wrote it rightly")
 }
 
-pub fn page(name: &str, text: &str, copies: usize) -> Page {
+pub(crate) fn page(name: &str, text: &str, copies: usize) -> Page {
     Page::new(
         name,
         PageSpec {

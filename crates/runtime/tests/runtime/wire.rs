@@ -24,7 +24,7 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// What happens to the `nth` write that comes along, counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Accident {
+pub(crate) enum Accident {
     None,
     /// The process dies after the write took effect; nothing it sends later arrives.
     Crash {
@@ -46,7 +46,7 @@ pub enum Accident {
 
 /// A client's way to the server. Clones are the same way.
 #[derive(Clone)]
-pub struct Wire {
+pub(crate) struct Wire {
     inner: ApiService,
     accident: Accident,
     writes: Arc<AtomicUsize>,
@@ -61,7 +61,7 @@ pub struct Wire {
 }
 
 impl Wire {
-    pub fn new(inner: ApiService, accident: Accident) -> Self {
+    pub(crate) fn new(inner: ApiService, accident: Accident) -> Self {
         Self {
             inner,
             accident,
@@ -75,17 +75,17 @@ impl Wire {
         }
     }
 
-    pub fn client(&self) -> kube::Client {
+    pub(crate) fn client(&self) -> kube::Client {
         kube::Client::new(self.clone(), "default")
     }
 
     /// How many writes have come along.
-    pub fn writes(&self) -> usize {
+    pub(crate) fn writes(&self) -> usize {
         self.writes.load(Ordering::SeqCst)
     }
 
     /// The writes that have come along, events left out.
-    pub fn log(&self) -> Vec<String> {
+    pub(crate) fn log(&self) -> Vec<String> {
         self.log
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -93,7 +93,7 @@ impl Wire {
     }
 
     /// Waits for the crash.
-    pub async fn crashed(&self) {
+    pub(crate) async fn crashed(&self) {
         let mut crashed = self.crashed.subscribe();
         crashed
             .wait_for(|crashed| *crashed)
@@ -102,27 +102,27 @@ impl Wire {
     }
 
     /// Holds back what the watches of a kind would tell.
-    pub fn hold(&self, plural: &'static str) {
+    pub(crate) fn hold(&self, plural: &'static str) {
         self.held.send_modify(|held| held.push(plural));
     }
 
     /// Lets everything through again.
-    pub fn release(&self) {
+    pub(crate) fn release(&self) {
         self.held.send_modify(Vec::clear);
     }
 
     /// Ends the watches that are open: their version is gone.
-    pub fn expire_watches(&self) {
+    pub(crate) fn expire_watches(&self) {
         self.expired.send_modify(|times| *times += 1);
     }
 
     /// Answers like a server that does not know streaming lists.
-    pub fn refuse_streaming_lists(&self) {
+    pub(crate) fn refuse_streaming_lists(&self) {
         self.pages_only.store(true, Ordering::SeqCst);
     }
 
     /// Nothing arrives any more, and nothing answers: a partition.
-    pub fn cut(&self) {
+    pub(crate) fn cut(&self) {
         self.cut.send_replace(true);
     }
 }
