@@ -9,6 +9,7 @@
     reason = "a program that prints a report"
 )]
 
+mod apiserver;
 mod graph;
 mod peers;
 mod plan;
@@ -24,7 +25,12 @@ const REPORT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/bench/repor
 
 type Measurements = fn() -> Vec<Row>;
 
-const CRATES: [(&str, Measurements); 3] = [("graph", graph::rows), ("queue", queue::rows), ("plan", plan::rows)];
+const CRATES: [(&str, Measurements); 4] = [
+    ("graph", graph::rows),
+    ("queue", queue::rows),
+    ("plan", plan::rows),
+    ("apiserver", apiserver::rows),
+];
 
 fn main() -> ExitCode {
     let chosen: Vec<String> = env::args().skip(1).collect();
