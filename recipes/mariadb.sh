@@ -25,7 +25,8 @@ from_environment() {
 # setting NAME: what the server would take for NAME with these arguments.
 setting() {
   local name=$1; shift
-  "$@" --verbose --help 2> /dev/null | awk -v name="$name" '$1 == name { $1 = ""; sub(/^ +/, ""); print; exit }'
+  "$@" --verbose --help 2> /dev/null \
+    | awk -v name="$name " 'index($0, name) == 1 && !found { found = 1; sub(/^[^ ]+ +/, ""); print }'
 }
 
 quoted() { printf "'%s'" "$(sed "s/\\\\/\\\\\\\\/g; s/'/\\\\'/g" <<< "$1")"; }

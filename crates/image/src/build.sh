@@ -26,13 +26,15 @@ mmdebstrap --mode=root --variant="$VARIANT" --format=directory --skip=check/empt
   --dpkgopt=force-confold --dpkgopt=force-unsafe-io --dpkgopt=dpkg.cfg \
   "$SUITE" "$root" sources
 
+# What packages put there for a running system; what the recipe puts there stays.
+rm -rf "$root"/run/*
 if [ -e lower ]; then
   cp -a --no-preserve=ownership files/. merged/
   [ ! -s setup ] || chroot merged /bin/sh -eu < setup
 fi
 
 # Devices, addresses and caches are the machine's; what apt was told here is nobody else's business.
-rm -rf "$root"/dev/* "$root"/run/* "$root"/tmp/* "$root"/var/cache/apt/* "$root"/var/lib/apt/lists/* \
+rm -rf "$root"/dev/* "$root"/tmp/* "$root"/var/cache/apt/* "$root"/var/lib/apt/lists/* \
   "$root"/var/cache/debconf/*-old "$root"/var/cache/ldconfig "$root"/var/log/* "$root"/etc/machine-id \
   "$root"/etc/apt/apt.conf.d/99mmdebstrap "$root"/etc/apt/sources.list.d/* "$root"/etc/apt/sources.list \
   "$root"/var/lib/dpkg/*-old "$root"/etc/passwd- "$root"/etc/group- "$root"/etc/shadow- "$root"/etc/gshadow-

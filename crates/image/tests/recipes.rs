@@ -67,8 +67,10 @@ mknod -m 666 root/dev/random c 1 8; mknod -m 666 root/dev/urandom c 1 9
 ln -s /proc/self/fd root/dev/fd
 mkdir root/dev/shm
 ip link set lo up
-inside() {{ chroot root env -i {env} sh -c 'cd {start}; exec "$@"' sh "$@"; }}
-start() {{ inside "$@" > log 2>&1 & server=$!; }}
+ip address add 192.0.2.1/32 dev lo
+into="chroot root"
+inside() {{ $into env -i {env} sh -c 'cd {start}; exec env "$@"' sh "$@"; }}
+start() {{ (exec $into env -i {env} sh -c 'cd {start}; exec env "$@"' sh "$@") > log 2>&1 & server=$!; }}
 until_works() {{ for _ in $(seq 600); do if "$@" > /dev/null 2>&1; then return; fi; kill -0 $server || {{ cat log; exit 1; }}; sleep 0.1; done; cat log; exit 1; }}
 "#,
         scratch = scratch.path().display(),
@@ -81,7 +83,16 @@ until_works() {{ for _ in $(seq 600); do if "$@" > /dev/null 2>&1; then return; 
         },
     );
     Command::new("unshare")
-        .args(["--mount", "--net", "--pid", "--fork", "--kill-child", "sh", "-c"])
+        .args([
+            "--mount",
+            "--net",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "--mount-proc",
+            "sh",
+            "-c",
+        ])
         .arg(format!("{prelude}{script}"))
         .output()
         .unwrap()
@@ -111,11 +122,11 @@ echo 'create table made_by_sql (x int);' > root/docker-entrypoint-initdb.d/1.sql
 echo 'psql -U "$POSTGRES_USER" -d "$POSTGRES_DB" -c "create table made_by_script (x int)"' > root/docker-entrypoint-initdb.d/2.sh
 start POSTGRES_PASSWORD=secret POSTGRES_USER=app POSTGRES_DB=shop docker-entrypoint.sh postgres -c max_connections=33
 until_works inside PGPASSWORD=secret psql -h 127.0.0.1 -U app -d shop -c 'select 1'
-sql() { inside PGPASSWORD=secret psql -h 127.0.0.1 -U app -d shop -tAc "$1"; }
+sql() { inside PGPASSWORD=secret psql -h 192.0.2.1 -U app -d shop -tAc "$1"; }
 sql 'show max_connections'
 sql 'select count(*) from made_by_sql, made_by_script'
-inside PGPASSWORD=wrong psql -h 127.0.0.1 -U app -d shop -c 'select 1' 2>&1 | grep -q 'password authentication failed'
-stat -c 'uid %u' /proc/$server/exe root/var/lib/postgresql/data/PG_VERSION | sort -u
+inside PGPASSWORD=wrong psql -h 192.0.2.1 -U app -d shop -c 'select 1' 2>&1 | grep -q 'password authentication failed'
+stat -c 'uid %u' /proc/$server root/var/lib/postgresql/data/PG_VERSION | sort -u
 sql 'show listen_addresses'
 sql "select datcollate from pg_database where datname = 'shop'"
 kill -INT $server; wait $server
@@ -139,11 +150,10 @@ kill -INT $server; wait $server
     for user in ["999:999", "12345:0"] {
         let script = format!(
             "mkdir root/data; chown {user} root/data; chmod 700 root/data\n\
-             inside() {{ chroot --userspec={user} --groups= root env -i {} \"$@\"; }}\n\
+             into='chroot --userspec={user} --groups= root'\n\
              start PGDATA=/data/pg POSTGRES_PASSWORD=x docker-entrypoint.sh postgres\n\
              until_works inside PGPASSWORD=x psql -h 127.0.0.1 -U postgres -c 'select 1'\n\
-             kill -INT $server; wait $server\n",
-            image.config.env.join(" ")
+             kill -INT $server; wait $server\n"
         );
         succeeds(&image, &script);
     }
