@@ -138,12 +138,12 @@ pub enum Error {
         attempts: Vec<Error>,
     },
     /// The disk, or the system below it.
-    #[error("{what}: {source}")]
+    #[error("{what}: {cause}")]
     Io {
         /// What was attempted.
         what: String,
-        /// What the system said.
-        source: Arc<io::Error>,
+        /// What the system said. Part of the text above, so it is no source that would be told again.
+        cause: Arc<io::Error>,
     },
 }
 
@@ -176,7 +176,7 @@ impl<T, E: Into<io::Error>> Attempting<T> for std::result::Result<T, E> {
     fn attempting<S: Into<String>>(self, what: impl FnOnce() -> S) -> Result<T> {
         self.map_err(|error| Error::Io {
             what: what().into(),
-            source: Arc::new(error.into()),
+            cause: Arc::new(error.into()),
         })
     }
 }

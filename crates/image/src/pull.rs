@@ -263,7 +263,7 @@ impl<'a> Session<'a> {
         let staged = writing.await.unwrap_or_else(|error| {
             Err(Error::Io {
                 what: "cannot write a layer".to_owned(),
-                source: Arc::new(io::Error::other(error)),
+                cause: Arc::new(io::Error::other(error)),
             })
         });
         if let Some(failure) = failure {

@@ -153,7 +153,7 @@ fn broken(what: &str, error: io::Error) -> Error {
     } else {
         Error::Io {
             what: format!("cannot unpack {what}"),
-            source: error.into(),
+            cause: error.into(),
         }
     }
 }

@@ -360,7 +360,7 @@ pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T>
             Ok(panic) => std::panic::resume_unwind(panic),
             Err(_) => Err(Error::Io {
                 what: "cannot work on the image store".to_owned(),
-                source: Arc::new(std::io::Error::other("the program is ending")),
+                cause: Arc::new(std::io::Error::other("the program is ending")),
             }),
         },
     }
