@@ -17,7 +17,7 @@ use super::{
     multiplex::{Input, Outgoing, Output, QUEUE, write_all},
     pod::Pod,
     spdy::{self, Opened},
-    upgrade::{self, Asked, Switch},
+    upgrade::{self, Asked, Stop, Switch},
     websocket::{self, Channels, Codec},
 };
 use crate::body::Body;
@@ -176,7 +176,8 @@ fn over_websocket(
         let (queue, outgoing) = mpsc::channel(QUEUE);
         let (client, channels) = channels(plan.choice, &protocol, &queue);
         drop(queue);
-        websocket::carry(io, channels, outgoing, stop, run(plan, client)).await;
+        let work = run(plan, client, stop.clone());
+        websocket::carry(io, channels, outgoing, stop, work).await;
     });
     Ok(answer)
 }
@@ -194,10 +195,11 @@ fn over_spdy(call: &mut StreamCall<'_>, plan: Plan, offered: &[String]) -> Resul
     let resizes = plan.choice.terminal() && matches!(protocol, "v4.channel.k8s.io" | "v3.channel.k8s.io");
     Switch::of(&mut call.parts, &call.core.streams)?.then(move |io, stop| async move {
         let (reader, writer) = tokio::io::split(io);
+        let stopping = stop.clone();
         spdy::carry(reader, writer, stop, |streams| async move {
             let gathering = gather(streams, plan.choice, resizes, told);
             if let Ok(Some((client, _alive))) = timeout(spdy::OPENING, gathering).await {
-                run(plan, client).await;
+                run(plan, client, stopping).await;
             }
         })
         .await;
@@ -271,7 +273,7 @@ fn channels(choice: StreamChoice, protocol: &Protocol, queue: &mpsc::Sender<Outg
 }
 
 /// Runs a session from its start to the word about its end.
-async fn run(plan: Plan, client: Client) {
+async fn run(plan: Plan, client: Client, mut stop: Stop) {
     // Clients take the first message, even an empty one, as a sign that the connection stands.
     let first = client
         .stdout
@@ -297,7 +299,11 @@ async fn run(plan: Plan, client: Client) {
         Act::Attach => (plan.access.attach(&plan.container, &plan.choice).await, None),
     };
     let ended = match opened {
-        Ok(session) => take_part(session, stdin, resize, stdout, stderr).await,
+        Ok(session) => tokio::select! {
+            ended = take_part(session, stdin, resize, stdout, stderr) => ended,
+            // Clients take silence for success.
+            () = stop.wait() => Err(AccessError::Failed("the server is stopping".to_owned())),
+        },
         Err(error) => Err(error),
     };
     if let Some(word) = last_word(told, &ended, command.map(Vec::as_slice)) {

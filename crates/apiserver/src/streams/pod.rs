@@ -172,6 +172,7 @@ mod tests {
 
     use super::*;
 
+    #[expect(clippy::needless_pass_by_value, reason = "what a test writes down is nobody else's")]
     fn pod(spec: Value, status: Value) -> Pod {
         Pod(json!({ "metadata": { "name": "p", "namespace": "n" }, "spec": spec, "status": status }))
     }

@@ -64,7 +64,7 @@ pub(super) fn answer(mut call: StreamCall<'_>) -> Result<Response<Body>, ApiErro
             };
             Switch::of(&mut call.parts, &call.core.streams)?.then(move |io, stop| async move {
                 let (reader, writer) = tokio::io::split(io);
-                spdy::carry(reader, writer, stop, |streams| pairs(way, streams)).await;
+                spdy::carry(reader, writer, stop.clone(), |streams| pairs(way, streams, stop)).await;
             });
             Ok(answer)
         }
@@ -143,7 +143,7 @@ async fn tunnel(io: Io, stop: Stop, way: Way) {
         .sink_map_err(io::Error::other)
         .with(|bytes: Bytes| std::future::ready(Ok::<_, io::Error>(Message::Binary(bytes))));
     let writer = SinkWriter::new(CopyToBytes::new(sink));
-    spdy::carry(reader, writer, stop, |streams| pairs(way, streams)).await;
+    spdy::carry(reader, writer, stop.clone(), |streams| pairs(way, streams, stop)).await;
 }
 
 /// Half of a pair, until the other half comes.
@@ -153,13 +153,14 @@ struct Half {
 }
 
 /// Serves pairs of streams, one pair a connection, for as long as the client is there.
-async fn pairs(way: Way, mut streams: mpsc::Receiver<Opened>) {
+async fn pairs(way: Way, mut streams: mpsc::Receiver<Opened>, mut stop: Stop) {
     let mut halves: HashMap<String, Half> = HashMap::new();
     let mut running = FuturesUnordered::new();
     loop {
         let stream = tokio::select! {
             stream = streams.recv() => stream,
             Some(()) = running.next() => continue,
+            () = stop.wait() => return,
         };
         let Some(stream) = stream else { return };
         halves.retain(|_, half| half.since.elapsed() < spdy::OPENING);
@@ -269,8 +270,12 @@ async fn channels(io: Io, stop: Stop, way: Way, ports: Vec<u16>, codec: Codec) {
         codec,
         can_close: false,
     };
+    let mut stopping = stop.clone();
     let work = async {
-        futures_util::future::join_all(connections).await;
+        tokio::select! {
+            _ = futures_util::future::join_all(connections) => {}
+            () = stopping.wait() => {}
+        }
     };
     websocket::carry(io, channels, outgoing, stop, work).await;
 }

@@ -1,16 +1,22 @@
 //! From a request to a connection that speaks something else.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header, request::Parts};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use moorline_machinery::status::ApiError;
+use tokio::time::sleep;
 
 use super::{Streams, websocket};
 use crate::{body::Body, respond, serve::Stopping};
 
 /// The connection underneath, once it is ours.
 pub(super) type Io = TokioIo<Upgraded>;
+
+/// How long a session may take for its last word when the server stops.
+const LAST_WORD: Duration = Duration::from_secs(1);
 
 /// How SPDY is called in an upgrade.
 pub(super) const SPDY: &str = "SPDY/3.1";
@@ -210,6 +216,12 @@ impl Stop {
             Some(stopping) => stopping.wait().await,
             None => std::future::pending().await,
         }
+    }
+
+    /// Waits until the server is about to stop and whoever heard of it had time for a last word.
+    pub(super) async fn wait_longer(&mut self) {
+        self.wait().await;
+        sleep(LAST_WORD).await;
     }
 }
 

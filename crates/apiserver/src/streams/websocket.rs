@@ -84,7 +84,7 @@ pub(super) async fn carry<IO>(
     let done = tokio::select! {
         ((), sent) = async { tokio::join!(work, write(&mut sink, codec, outgoing, &pulse)) } => sent.map(|()| CloseCode::Normal),
         () = &mut reading => return,
-        () = stop.wait() => Ok(CloseCode::Away),
+        () = stop.wait_longer() => Ok(CloseCode::Away),
         () = pulse.stopped() => Ok(CloseCode::Policy),
     };
     let Ok(code) = done else { return };

@@ -53,11 +53,11 @@ async fn connections_to_a_forwarded_port_reach_the_pod() {
                 let sent = vec![number; 200_000];
                 let (mut reader, mut writer) = stream.split();
                 let mut heard = Vec::new();
-                let send = async {
+                let speak = async {
                     writer.write_all(&sent).await.unwrap();
                     writer.shutdown().await.unwrap();
                 };
-                let talk = async { tokio::join!(send, reader.read_to_end(&mut heard)).1.unwrap() };
+                let talk = async { tokio::join!(speak, reader.read_to_end(&mut heard)).1.unwrap() };
                 let length = tokio::time::timeout(PATIENCE, talk).await.expect("an answer in time");
                 assert!(heard == sent, "{length} bytes came back");
             })

@@ -158,17 +158,16 @@ async fn files_are_copied_in_and_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sessions_end_when_the_server_stops() {
-    let cluster = with_pod().await;
-    let mut session = Running::of(
-        cluster
-            .kubectl(&["exec", "web", "--", "sh", "-c", "echo on; exec sleep 1000"])
-            .spawn()
-            .unwrap(),
-    );
-    assert_eq!(session.line().await, "on");
-    let Cluster { server, .. } = cluster;
-    let stopped = server.stop(std::time::Duration::from_secs(10)).await;
-    assert_eq!(stopped, moorline_apiserver::serve::Stopped::Clean);
-    assert_ne!(session.child.wait().await.unwrap().code(), Some(0));
+async fn sessions_end_when_the_server_stops_and_are_told_so() {
+    for (name, value) in PROTOCOLS {
+        let cluster = with_pod().await;
+        let mut command = cluster.kubectl(&["exec", "web", "--", "sh", "-c", "echo on; exec sleep 1000"]);
+        let mut session = Running::of(command.env(name, value).spawn().unwrap());
+        assert_eq!(session.line().await, "on");
+        let Cluster { server, .. } = cluster;
+        let stopped = server.stop(std::time::Duration::from_secs(10)).await;
+        assert_eq!(stopped, moorline_apiserver::serve::Stopped::Clean);
+        session.error_with("the server is stopping").await;
+        assert_ne!(session.child.wait().await.unwrap().code(), Some(0), "{name}={value}");
+    }
 }

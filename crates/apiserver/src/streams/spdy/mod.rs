@@ -85,7 +85,7 @@ pub(super) async fn carry<F>(
     let sent = tokio::select! {
         ((), sent) = async { tokio::join!(working, write.all(&mut writer, outgoing)) } => sent,
         () = &mut reading => return,
-        () = stop.wait() => Ok(()),
+        () = stop.wait_longer() => Ok(()),
         () = pulse.stopped() => Ok(()),
     };
     if sent.is_err() {

@@ -50,8 +50,10 @@ fn echo() -> Client {
         let (reader, writer) = split(theirs);
         carry(reader, writer, Stop::never(), |mut streams| async move {
             let mut echoes = tokio::task::JoinSet::new();
-            while let Some(mut stream) = streams.recv().await {
+            while let Some(stream) = streams.recv().await {
                 echoes.spawn(async move {
+                    // All of it: a stream of which a part is dropped is forgotten.
+                    let mut stream = stream;
                     let name = stream.headers.get("streamtype").to_owned();
                     stream.output.send(name.into()).await.unwrap();
                     while let Some(bytes) = stream.input.recv().await {
