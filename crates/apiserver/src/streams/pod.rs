@@ -172,16 +172,15 @@ mod tests {
 
     use super::*;
 
-    #[expect(clippy::needless_pass_by_value, reason = "what a test writes down is nobody else's")]
-    fn pod(spec: Value, status: Value) -> Pod {
+    fn pod(spec: &Value, status: &Value) -> Pod {
         Pod(json!({ "metadata": { "name": "p", "namespace": "n" }, "spec": spec, "status": status }))
     }
 
     #[test]
     fn the_only_container_needs_no_name() {
         let pod = pod(
-            json!({ "containers": [{ "name": "a" }], "initContainers": [{ "name": "i" }] }),
-            json!({}),
+            &json!({ "containers": [{ "name": "a" }], "initContainers": [{ "name": "i" }] }),
+            &json!({}),
         );
         assert_eq!(pod.container(None).unwrap(), "a");
         assert_eq!(pod.container(Some("")).unwrap(), "a");
@@ -200,7 +199,7 @@ mod tests {
             "ephemeralContainers": [{ "name": "e" }],
         });
         assert_eq!(
-            pod(spec, json!({})).container(None).unwrap_err().to_string(),
+            pod(&spec, &json!({})).container(None).unwrap_err().to_string(),
             "a container name must be specified for pod p, choose one of: [i a b e]"
         );
     }
@@ -208,7 +207,7 @@ mod tests {
     #[test]
     fn a_container_without_a_log_says_why() {
         let log = |status: Value, previous| {
-            let pod = pod(json!({}), json!({ "containerStatuses": [status] }));
+            let pod = pod(&json!({}), &json!({ "containerStatuses": [status] }));
             pod.has_log("a", previous).err().unwrap_or_default()
         };
         let state = |state: Value| json!({ "name": "a", "state": state });
