@@ -89,6 +89,7 @@ async fn start_peer() -> Result<RealServer, real::RealError> {
 }
 
 /// What a measurement must reach.
+#[derive(Clone, Copy)]
 enum Bar {
     /// In its own unit.
     Below(f64),
@@ -249,7 +250,7 @@ impl Ours {
             .expect("the moorline binary starts; `make bench` builds it");
         // Its port opens when it is ready. Until then a connection is refused at once, which costs it nothing.
         while std::net::TcpStream::connect(address).is_err() {
-            assert!(started.elapsed() < Duration::from_secs(60), "our server does not start");
+            assert!(started.elapsed() < Duration::from_mins(1), "our server does not start");
             tokio::time::sleep(Duration::from_micros(500)).await;
         }
         let certificates =
@@ -420,7 +421,7 @@ async fn follow(client: Client, namespace: String, events: mpsc::UnboundedSender
     while let Some(Ok(frame)) = body.frame().await {
         let lines = frame
             .data_ref()
-            .map_or(0, |data| data.iter().filter(|byte| **byte == b'\n').count());
+            .map_or(0, |data| data.split(|byte| *byte == b'\n').count() - 1);
         for _ in 0..lines {
             if events.send(()).is_err() {
                 return;

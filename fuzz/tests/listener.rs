@@ -1,5 +1,6 @@
 //! Clients that mean no good, at the real listener: whatever they do, others are answered and memory stays bounded.
 
+use std::fmt::Write as _;
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
@@ -204,10 +205,8 @@ async fn yaml_that_multiplies_itself_is_refused() {
     let mut bomb = String::from("a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n");
     for level in 1..12 {
         let one = format!("*a{},", level - 1);
-        bomb.push_str(&format!(
-            "a{level}: &a{level} [{}]\n",
-            one.repeat(10).trim_end_matches(',')
-        ));
+        let ten = one.repeat(10);
+        writeln!(bomb, "a{level}: &a{level} [{}]", ten.trim_end_matches(',')).unwrap();
     }
     let before = resident();
     let line = door.says(&post("application/yaml", bomb.as_bytes())).await;

@@ -38,9 +38,7 @@ const YAML: [&str; 4] = [
 
 /// An object that may be anything, from a draft that is JSON often enough.
 fn value(bytes: &[u8]) -> Value {
-    decode::json(bytes, &Limits::default())
-        .map(|decoded| decoded.value)
-        .unwrap_or(Value::Null)
+    decode::json(bytes, &Limits::default()).map_or(Value::Null, |decoded| decoded.value)
 }
 
 fn schema() -> Value {

@@ -15,7 +15,7 @@ use moorline_apiserver::certificates::Certificates;
 use rustls::{ClientConfig, RootCertStore};
 
 /// How long an answer may take; watches end by themselves long before.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// One administrator of one server. Clones share their connections.
 #[derive(Clone)]

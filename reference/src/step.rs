@@ -88,8 +88,8 @@ impl Step {
     }
 
     /// Patches; the kind is what stands before `-patch+json`.
-    pub fn patch(path: impl Into<String>, kind: &str, patch: &Value) -> Self {
-        Self::new(Method::PATCH, path).json(&format!("application/{kind}-patch+json"), patch)
+    pub fn patch(path: impl Into<String>, kind: &str, change: &Value) -> Self {
+        Self::new(Method::PATCH, path).json(&format!("application/{kind}-patch+json"), change)
     }
 
     /// Applies, server-side.

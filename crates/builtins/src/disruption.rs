@@ -18,7 +18,7 @@ use crate::deployment::{Rounding, scaled};
 use crate::pods;
 
 /// A pod that was to be evicted and is still there after this time was not evicted after all.
-const EVICTION: Duration = Duration::from_secs(120);
+const EVICTION: Duration = Duration::from_mins(2);
 
 /// Keeps the budgets' status.
 pub(crate) struct DisruptionBudgets;
@@ -26,7 +26,7 @@ pub(crate) struct DisruptionBudgets;
 impl Actor for DisruptionBudgets {
     type Object = PodDisruptionBudget;
 
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "disruption-controller"
     }
 

@@ -41,7 +41,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::ReplicationController;
-use moorline_runtime::{Actor, Controller, Ground, Running, Settings};
+use moorline_runtime::{Actor, Controller, Ground, Replayers, Running, Settings};
 
 /// The controllers while they run.
 pub struct Builtins {
@@ -51,20 +51,20 @@ pub struct Builtins {
 /// Starts all of them on this ground, and returns when their caches are filled and they are at work.
 pub async fn start(ground: &Ground, settings: &Settings) -> Builtins {
     let controllers = vec![
-        warm_up(replicas::Replicas::<ReplicaSet>::new(), ground, settings),
-        warm_up(replicas::Replicas::<ReplicationController>::new(), ground, settings),
-        warm_up(deployment::Deployments, ground, settings),
-        warm_up(statefulset::StatefulSets, ground, settings),
-        warm_up(daemonset::DaemonSets, ground, settings),
-        warm_up(job::Jobs, ground, settings),
-        warm_up(job::OrphansOfJobs, ground, settings),
-        warm_up(cronjob::CronJobs, ground, settings),
-        warm_up(endpoints::SlicesOfServices, ground, settings),
-        warm_up(endpoints::EndpointsOfServices, ground, settings),
-        warm_up(endpoints::MirroredEndpoints, ground, settings),
-        warm_up(disruption::DisruptionBudgets, ground, settings),
-        warm_up(volumes::Claims, ground, settings),
-        warm_up(volumes::Volumes, ground, settings),
+        warm_up(&replicas::Replicas::<ReplicaSet>::new(), ground, settings),
+        warm_up(&replicas::Replicas::<ReplicationController>::new(), ground, settings),
+        warm_up(&deployment::Deployments, ground, settings),
+        warm_up(&statefulset::StatefulSets, ground, settings),
+        warm_up(&daemonset::DaemonSets, ground, settings),
+        warm_up(&job::Jobs, ground, settings),
+        warm_up(&job::OrphansOfJobs, ground, settings),
+        warm_up(&cronjob::CronJobs, ground, settings),
+        warm_up(&endpoints::SlicesOfServices, ground, settings),
+        warm_up(&endpoints::EndpointsOfServices, ground, settings),
+        warm_up(&endpoints::MirroredEndpoints, ground, settings),
+        warm_up(&disruption::DisruptionBudgets, ground, settings),
+        warm_up(&volumes::Claims, ground, settings),
+        warm_up(&volumes::Volumes, ground, settings),
     ];
     let mut running = Vec::with_capacity(controllers.len());
     for controller in controllers {
@@ -73,13 +73,32 @@ pub async fn start(ground: &Ground, settings: &Settings) -> Builtins {
     Builtins { running }
 }
 
+/// All of them, to replay what was recorded of any.
+pub fn replayers() -> Replayers {
+    Replayers::default()
+        .with(replicas::Replicas::<ReplicaSet>::new())
+        .with(replicas::Replicas::<ReplicationController>::new())
+        .with(deployment::Deployments)
+        .with(statefulset::StatefulSets)
+        .with(daemonset::DaemonSets)
+        .with(job::Jobs)
+        .with(job::OrphansOfJobs)
+        .with(cronjob::CronJobs)
+        .with(endpoints::SlicesOfServices)
+        .with(endpoints::EndpointsOfServices)
+        .with(endpoints::MirroredEndpoints)
+        .with(disruption::DisruptionBudgets)
+        .with(volumes::Claims)
+        .with(volumes::Volumes)
+}
+
 /// Its caches fill from now on; it starts when it is awaited and they are full.
-fn warm_up<A: Actor>(actor: A, ground: &Ground, settings: &Settings) -> Starting {
+fn warm_up<A: Actor>(actor: &A, ground: &Ground, settings: &Settings) -> Starting {
     let settings = Settings {
         field_owner: actor.name().to_owned(),
         ..settings.clone()
     };
-    let controller = Controller::warm_up(&actor, ground, settings);
+    let controller = Controller::warm_up(actor, ground, settings);
     Box::pin(async move {
         controller.synced().await;
         controller.start()

@@ -9,6 +9,7 @@ use kube::api::DeleteParams;
 use serde_json::{Value, json};
 use world::{Pods, World, eventually};
 
+#[expect(clippy::needless_pass_by_value, reason = "what a test writes down is nobody else's")]
 fn job(spec: Value) -> Value {
     let mut job = json!({ "metadata": { "name": "work" }, "spec": { "template": { "spec": {
         "restartPolicy": "Never", "containers": [{ "name": "main", "image": "a:1" }] } } } });

@@ -14,6 +14,7 @@ fn replica_set(replicas: i32) -> serde_json::Value {
         "selector": { "matchLabels": { "app": "web" } }, "template": template("web", "a:1") } })
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "what a test writes down is nobody else's")]
 fn deployment(replicas: i32, strategy: serde_json::Value) -> serde_json::Value {
     json!({ "metadata": { "name": "web" }, "spec": { "replicas": replicas, "strategy": strategy,
         "selector": { "matchLabels": { "app": "web" } }, "template": template("web", "a:1") } })
@@ -277,7 +278,7 @@ async fn a_stateful_set_starts_in_order_and_gives_each_its_claim() {
         .list::<PersistentVolumeClaim>()
         .await
         .iter()
-        .map(|claim| claim.name_any())
+        .map(kube::ResourceExt::name_any)
         .collect();
     assert_eq!(claims, ["data-db-0", "data-db-1", "data-db-2"]);
     let pod: Pod = world.get("db-1").await.unwrap();
@@ -323,7 +324,7 @@ async fn an_update_of_a_stateful_set_goes_from_the_end_down_to_the_partition() {
         .await;
     let images = || async {
         let mut pods = world.list::<Pod>().await;
-        pods.sort_by_key(|pod| pod.name_any());
+        pods.sort_by_key(kube::ResourceExt::name_any);
         pods.iter()
             .filter_map(|pod| pod.spec.as_ref()?.containers[0].image.clone())
             .collect::<Vec<_>>()

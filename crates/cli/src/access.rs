@@ -85,10 +85,12 @@ fn key(pod: &PodRef) -> Key {
     Key::new(&pod.namespace, &pod.name)
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "it is what map_err is given")]
 fn refused(error: StreamError) -> AccessError {
     match &error {
-        StreamError::Port { .. } | StreamError::Network(_) => AccessError::Failed(told(&error)),
-        StreamError::Runtime(_) => AccessError::Failed(told(&error)),
+        StreamError::Port { .. } | StreamError::Network(_) | StreamError::Runtime(_) => {
+            AccessError::Failed(told(&error))
+        }
         _ => AccessError::Refused(error.to_string()),
     }
 }

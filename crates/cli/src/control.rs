@@ -13,7 +13,7 @@ use tokio::{
 };
 
 /// Longer than anything that can be asked for takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 /// Nothing that is asked is longer.
 const LONGEST: u64 = 64 * 1024;
 
@@ -125,13 +125,12 @@ async fn serve_one(stream: UnixStream, server: String, machine: &Machine) -> Res
             set.map_err(|error| format!("{:#}", anyhow::Error::from(error)))
         }
     };
-    let reply = match done {
-        Err(why) => Reply::Failed(why),
-        Ok(()) => {
-            let mode = |name: String| machine.mode(&name).map(|mode| (name, NodeMode::from(mode)));
-            let nodes = machine.node_names().into_iter().map(mode).collect::<Result<_, _>>()?;
-            Reply::Done(Status { server, nodes })
-        }
+    let reply = if let Err(why) = done {
+        Reply::Failed(why)
+    } else {
+        let mode = |name: String| machine.mode(&name).map(|mode| (name, NodeMode::from(mode)));
+        let nodes = machine.node_names().into_iter().map(mode).collect::<Result<_, _>>()?;
+        Reply::Done(Status { server, nodes })
     };
     let mut text = serde_json::to_string(&reply)?;
     text.push('\n');

@@ -245,7 +245,7 @@ fn image_list(images: Vec<Image>, output: Output) -> Result<String> {
         return render(output, &images.iter().map(describe).collect::<Vec<_>>());
     }
     let wide = output == Output::Wide;
-    let mut rows = vec![vec!["NAME", "ID", "SIZE", "FROM"]];
+    let mut rows = [vec!["NAME", "ID", "SIZE", "FROM"]];
     if wide {
         rows[0].extend(["LAYERS", "CREATED", "DIGEST"]);
     }

@@ -11,6 +11,7 @@ mod down;
 mod image;
 mod instance;
 mod node;
+mod replay;
 mod up;
 
 use std::{
@@ -41,6 +42,8 @@ enum Command {
     Down(down::Arguments),
     /// Let nodes of this machine fail, and mend them
     Node(node::Arguments),
+    /// Plan a recorded reconcile once more, and say whether the plan is the same
+    Replay(replay::Arguments),
     /// Run the embedded Kubernetes API server alone
     Apiserver(apiserver::Arguments),
     /// List, fetch, take in, write out, build and remove images
@@ -62,6 +65,7 @@ fn main() -> ExitCode {
         Command::Up(arguments) => up::run(&arguments),
         Command::Down(arguments) => down::run(&arguments),
         Command::Node(arguments) => node::run(arguments),
+        Command::Replay(arguments) => replay::run(&arguments),
         Command::Apiserver(arguments) => apiserver::run(arguments),
         Command::Image(arguments) => image::run(arguments),
     };

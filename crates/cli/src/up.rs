@@ -17,7 +17,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{Api, Client, api::ListParams};
 use moorline_apiserver::server::{ApiServer, Config};
 use moorline_node::{Machine, SimulatedConfig};
-use moorline_runtime::{Ground, Settings};
+use moorline_runtime::{Ground, Recorder, Ring, Settings};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{
@@ -30,7 +30,7 @@ use crate::{
 /// How long answers under way may take to finish once the server was told to stop.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long an instance in the background may take to start.
-const START: Duration = Duration::from_secs(120);
+const START: Duration = Duration::from_mins(2);
 
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -55,6 +55,9 @@ pub(crate) struct Arguments {
     /// Let pods reach the world outside this machine, under its address
     #[arg(long)]
     outside: bool,
+    /// Keep the last 1,000 reconciles of the controllers in this directory, for `moorline replay`
+    #[arg(long, value_name = "DIR")]
+    record: Option<PathBuf>,
     /// Go to the background once it is up
     #[arg(long)]
     detach: bool,
@@ -196,7 +199,15 @@ async fn serve(instance: &Instance, arguments: &Arguments) -> Result<()> {
         .write_kubeconfig(&instance.kubeconfig())
         .context("cannot write the kubeconfig")?;
     let client = Client::new(server.service(), "default");
-    let controllers = moorline_builtins::start(&Ground::new(client.clone()), &Settings::default()).await;
+    let mut ground = Ground::new(client.clone());
+    if let Some(directory) = arguments.record.clone() {
+        let ring = Ring {
+            directory,
+            records: 1000,
+        };
+        ground.recorder = Some(Recorder::start(ring).context("cannot record reconciles")?);
+    }
+    let controllers = moorline_builtins::start(&ground, &Settings::default()).await;
     let machine = Machine::start_on(config, network, client.clone())
         .await
         .context("the nodes did not start")?;

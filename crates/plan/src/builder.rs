@@ -10,8 +10,7 @@ use crate::{
 };
 
 type Boxed<C, O> = Box<dyn Transformer<C, O>>;
-type Closing<C, O> =
-    Box<dyn Fn(&C, &mut Draft<O>, &End, Option<&LookAgain>) -> Result<(), Failure> + Send + Sync>;
+type Closing<C, O> = Box<dyn Fn(&C, &mut Draft<O>, &End, Option<&LookAgain>) -> Result<(), Failure> + Send + Sync>;
 type Init<C, O> = Box<dyn Fn(&C) -> Result<Step<O>, Failure> + Send + Sync>;
 
 /// A controller's transformers, in their order. Made once, used for every reconcile.
@@ -354,9 +353,17 @@ mod tests {
 
     #[test]
     fn the_closing_runs_however_the_chain_ended_and_is_told_how() {
-        let ends: [(fn() -> Result<Verdict, Failure>, &str); 3] = [
+        type Ending = fn() -> Result<Verdict, Failure>;
+        let ends: [(Ending, &str); 3] = [
             (|| Ok(Verdict::Continue), "complete"),
-            (|| Ok(Verdict::Stop { reason: "enough".into() }), "stopped"),
+            (
+                || {
+                    Ok(Verdict::Stop {
+                        reason: "enough".into(),
+                    })
+                },
+                "stopped",
+            ),
             (|| Err(Failure::retry("no")), "failed"),
         ];
         for (verdict, expected) in ends {

@@ -14,7 +14,7 @@ pub(super) fn steps(rng: &mut Rng, place: &Place) -> Vec<Step> {
     let roles = format!("{RBAC}/namespaces/{namespace}/roles");
     let bindings = format!("{RBAC}/namespaces/{namespace}/rolebindings");
     let user = format!("jane-{}", place.seed);
-    let rules = json!([
+    let permitted = json!([
         {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "create"]},
         {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["mine"], "verbs": ["get"]},
         {"apiGroups": ["apps"], "resources": ["deployments", "deployments/scale"], "verbs": ["*"]},
@@ -22,7 +22,7 @@ pub(super) fn steps(rng: &mut Rng, place: &Place) -> Vec<Step> {
     let binding = json!({"metadata": {"name": "b"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "r"},
         "subjects": [{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}]});
     let mut steps = vec![
-        Step::post(&roles, &json!({"metadata": {"name": "r"}, "rules": rules})),
+        Step::post(&roles, &json!({"metadata": {"name": "r"}, "rules": permitted})),
         Step::post(&bindings, &binding),
         // The rules take effect in a server's own time.
         Step::get(place.collection("/api/v1", "configmaps?labelSelector=none"))

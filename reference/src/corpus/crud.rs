@@ -237,12 +237,7 @@ fn subresources(kind: &Kind, object: &Value, one: &str, rng: &mut Rng) -> Vec<St
             ));
         } else {
             let replicas = rng.u32(0..9);
-            let group = if kind.version == "/api/v1" {
-                "autoscaling/v1"
-            } else {
-                "autoscaling/v1"
-            };
-            let scale = json!({"apiVersion": group, "kind": "Scale", "metadata": {"name": object["metadata"]["name"]},
+            let scale = json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": object["metadata"]["name"]},
                 "spec": {"replicas": replicas}});
             steps.push(Step::put(&path, &scale));
             steps.push(Step::patch(

@@ -41,7 +41,7 @@ pub(super) fn steps(rng: &mut Rng, place: &Place) -> Vec<Step> {
     for _ in 0..4 {
         steps.push(Step::apply(
             &service,
-            *pick(rng, &["alice", "bob"]),
+            pick::<&str>(rng, &["alice", "bob"]),
             rng.bool(),
             &self::service(rng),
         ));

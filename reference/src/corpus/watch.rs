@@ -16,7 +16,7 @@ pub(super) fn steps(rng: &mut Rng, place: &Place) -> Vec<Step> {
     for _ in 0..8 {
         let name = *pick(rng, &["first", "second", "third"]);
         steps.push(match rng.u8(0..4) {
-            0 => Step::post(&all, &lease(name, *pick(rng, &["red", "blue"]))),
+            0 => Step::post(&all, &lease(name, pick::<&str>(rng, &["red", "blue"]))),
             1 => Step::delete(format!("{all}/{name}")),
             _ => Step::patch(
                 format!("{all}/{name}"),

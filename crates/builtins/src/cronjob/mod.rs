@@ -27,7 +27,7 @@ pub(crate) struct CronJobs;
 impl Actor for CronJobs {
     type Object = CronJob;
 
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "cronjob-controller"
     }
 
@@ -70,14 +70,15 @@ fn start_due(
     let now = snapshot.now();
     let zone = match spec.time_zone.as_deref() {
         None => TimeZone::UTC,
-        Some(name) => match TimeZone::get(name) {
-            Ok(zone) => zone,
-            Err(_) => {
+        Some(name) => {
+            if let Ok(zone) = TimeZone::get(name) {
+                zone
+            } else {
                 let note = format!("invalid timeZone: {name:?}: unknown time zone {name}");
                 draft.put(snapshot.event(EventType::Warning, "UnknownTimeZone", &note)?);
                 return Ok(Verdict::Continue);
             }
-        },
+        }
     };
     let schedule = match Schedule::read(&spec.schedule) {
         Ok(schedule) => schedule,

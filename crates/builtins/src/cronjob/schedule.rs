@@ -134,25 +134,25 @@ fn has(set: u64, value: i8) -> bool {
 fn set(field: &str, least: u32, most: u32, names: &[&str]) -> Result<u64, String> {
     let mut bits = 0;
     for part in field.split(',') {
-        let (range, step) = match part.split_once('/') {
-            Some((range, step)) => (range, Some(number(step)?)),
+        let (range, stride) = match part.split_once('/') {
+            Some((range, stride)) => (range, Some(number(stride)?)),
             None => (part, None),
         };
-        let (first, last) = if range == "*" || range == "?" {
+        let (first, end) = if range == "*" || range == "?" {
             (least, most)
-        } else if let Some((first, last)) = range.split_once('-') {
-            (value(first, least, names)?, value(last, least, names)?)
+        } else if let Some((from, to)) = range.split_once('-') {
+            (value(from, least, names)?, value(to, least, names)?)
         } else {
             let only = value(range, least, names)?;
             // `5/15` means from 5 on.
-            (only, if step.is_some() { most } else { only })
+            (only, if stride.is_some() { most } else { only })
         };
-        let step = step.unwrap_or(1);
-        if first < least || last > most || first > last || step == 0 {
+        let stride = stride.unwrap_or(1);
+        if first < least || end > most || first > end || stride == 0 {
             return Err(format!("{part:?} is not within {least} to {most}"));
         }
-        bits |= (first..=last)
-            .step_by(step as usize)
+        bits |= (first..=end)
+            .step_by(stride as usize)
             .fold(0, |bits, value| bits | 1 << value);
     }
     Ok(bits)

@@ -23,7 +23,7 @@ pub(crate) struct DaemonSets;
 impl Actor for DaemonSets {
     type Object = DaemonSet;
 
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "daemonset-controller"
     }
 
@@ -204,8 +204,8 @@ impl<'s> Set<'s> {
         spec.tolerations = Some(tolerations(spec));
         bind_to(spec, node);
         let key = draft.put(self.snapshot.create(&pod, format!("node {node} has none"))?);
-        let note = format!("Created pod: {}", pod.metadata.name.unwrap_or_default());
-        let event = draft.put(self.snapshot.event(EventType::Normal, "SuccessfulCreate", &note)?);
+        let told = format!("Created pod: {}", pod.metadata.name.unwrap_or_default());
+        let event = draft.put(self.snapshot.event(EventType::Normal, "SuccessfulCreate", &told)?);
         draft.after(&event, &key)?;
         Ok(())
     }

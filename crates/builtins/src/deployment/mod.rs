@@ -24,7 +24,7 @@ pub(crate) struct Deployments;
 impl Actor for Deployments {
     type Object = Deployment;
 
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "deployment-controller"
     }
 

@@ -22,7 +22,7 @@ pub(crate) fn write(
 ) -> Result<Verdict, Failure> {
     let before = snapshot.object().status.clone().unwrap_or_default();
     let mut status = count(snapshot, sets);
-    status.conditions = before.conditions.clone();
+    status.conditions.clone_from(&before.conditions);
     let conditions = status.conditions.get_or_insert_default();
     let now = snapshot.now();
     let available = status.available_replicas.unwrap_or(0);

@@ -22,7 +22,7 @@ pub(crate) struct EndpointsOfServices;
 impl Actor for EndpointsOfServices {
     type Object = Service;
 
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "endpoint-controller"
     }
 
@@ -68,9 +68,10 @@ fn keep_endpoints(snapshot: &Snapshot<Service>, draft: &mut Draft<Object>) -> Re
     desired.subsets = Some(subsets);
     desired.metadata.labels = Some(labels);
     let annotations = desired.metadata.annotations.get_or_insert_default();
-    match is_over {
-        true => drop(annotations.insert(OVER_CAPACITY.to_owned(), "truncated".to_owned())),
-        false => drop(annotations.remove(OVER_CAPACITY)),
+    if is_over {
+        annotations.insert(OVER_CAPACITY.to_owned(), "truncated".to_owned());
+    } else {
+        annotations.remove(OVER_CAPACITY);
     }
     match existing {
         None => drop(draft.put(snapshot.create(&desired, "the service has no endpoints object")?)),
@@ -117,9 +118,9 @@ fn subsets(backends: &[Backend], service: &Service) -> Vec<EndpointSubset> {
             target_ref: Some(backend.reference()),
         };
         if backend.is_ready(service) {
-            ready.push(address)
+            ready.push(address);
         } else {
-            not_ready.push(address)
+            not_ready.push(address);
         }
     }
     let some = |mut addresses: Vec<EndpointAddress>| {

@@ -23,7 +23,7 @@ pub(crate) struct MirroredEndpoints;
 impl Actor for MirroredEndpoints {
     type Object = Endpoints;
 
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "endpointslicemirroring-controller"
     }
 

@@ -24,7 +24,7 @@ pub(crate) struct SlicesOfServices;
 impl Actor for SlicesOfServices {
     type Object = Service;
 
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "endpointslice-controller"
     }
 

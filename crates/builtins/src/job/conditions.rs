@@ -39,7 +39,7 @@ impl Ending {
     }
 
     /// Whether everything has come to rest, and the last word is written.
-    pub(crate) fn is_final(self) -> bool {
+    pub(crate) fn is_final(&self) -> bool {
         self.is_final
     }
 }

@@ -9,6 +9,7 @@ use moorline_runtime::{Object, Seen};
 use serde_json::Value;
 
 use super::failure::Verdict as PolicyVerdict;
+use super::instances::index_of;
 use super::{Run, TRACKING, indexes};
 use crate::pods;
 use crate::replicas::positive;
@@ -27,14 +28,14 @@ impl Run<'_> {
     /// Lets go of pods whose end is written down.
     pub(super) fn release_counted(&self, draft: &mut Draft<Object>) -> Result<(), Failure> {
         let uncounted = self.uncounted();
-        let is_over = self.ending().is_some_and(super::Ending::is_final);
+        let is_over = self.ending().is_some_and(|ending| ending.is_final());
         for pod in self.pods.iter().filter(|pod| pod.raw().has_finalizer(TRACKING)) {
             let uid = pod.uid();
             let listed = |uids: &Option<Vec<String>>| uids.iter().flatten().any(|known| known == uid);
             let written = listed(&uncounted.succeeded) || listed(&uncounted.failed);
             let by_index = self.is_indexed()
                 && pods::phase(pod) == "Succeeded"
-                && self.index_of(pod).is_some_and(|index| self.succeeded.contains(&index));
+                && index_of(pod).is_some_and(|index| self.succeeded.contains(&index));
             let ignored = self.has_failed(pod) && self.policy_on(pod) == PolicyVerdict::Ignore;
             if written || by_index || ignored || is_over || (self.snapshot.raw().is_deleting() && pods::has_ended(pod))
             {
@@ -67,7 +68,7 @@ impl Run<'_> {
         for pod in self.pods.iter().filter(|pod| held.contains(pod.uid())) {
             let uid = pod.uid().to_owned();
             if pods::phase(pod) == "Succeeded" {
-                match self.index_of(pod) {
+                match index_of(pod) {
                     Some(index) if self.is_indexed() => drop(self.succeeded.insert(index)),
                     _ if succeeded.contains(&uid) => {}
                     _ => succeeded.push(uid),
@@ -124,8 +125,7 @@ impl Run<'_> {
         self.status.ready = Some(if self.ending().is_some() { 0 } else { ready });
         self.status.terminating = Some(terminating);
         if self.is_indexed() {
-            let some = |text: String| (!text.is_empty()).then_some(text);
-            self.status.completed_indexes = some(indexes::write(&self.succeeded));
+            self.status.completed_indexes = Some(indexes::write(&self.succeeded)).filter(|text| !text.is_empty());
             self.status.failed_indexes = self.spec.backoff_limit_per_index.map(|_| indexes::write(&self.failed));
         }
     }

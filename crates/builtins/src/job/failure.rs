@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::Pod;
 use moorline_runtime::Seen;
 
 use super::Run;
+use super::instances::index_of;
 use crate::pods;
 
 pub(crate) const FAILURE_COUNT: &str = "batch.kubernetes.io/job-index-failure-count";
@@ -49,7 +50,7 @@ impl Run<'_> {
         };
         let mut failed = Vec::new();
         for pod in self.pods.iter().filter(|pod| self.has_failed(pod)) {
-            let Some(index) = self.index_of(pod) else { continue };
+            let Some(index) = index_of(pod) else { continue };
             let at_once = self.policy_on(pod) == Verdict::FailIndex;
             if at_once || (failures_before(pod) >= limit && self.policy_on(pod) == Verdict::Count) {
                 failed.push(index);

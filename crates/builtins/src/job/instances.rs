@@ -14,19 +14,17 @@ use crate::{pods, template};
 
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 const FIRST_BACKOFF: Duration = Duration::from_secs(10);
-const LONGEST_BACKOFF: Duration = Duration::from_secs(600);
+const LONGEST_BACKOFF: Duration = Duration::from_mins(10);
 /// At most so many pods are made in one reconcile.
 const BURST: usize = 500;
 
-impl Run<'_> {
-    /// The completion index of a pod.
-    pub(super) fn index_of(&self, pod: &Pod) -> Option<i32> {
-        pods::annotation(&pod.metadata, INDEX)?
-            .parse()
-            .ok()
-            .filter(|index| *index >= 0)
-    }
+/// The completion index of a pod.
+pub(super) fn index_of(pod: &Pod) -> Option<i32> {
+    let index = pods::annotation(&pod.metadata, INDEX)?.parse().ok();
+    index.filter(|index| *index >= 0)
+}
 
+impl Run<'_> {
     /// How many pods should be active now.
     fn wanted(&self) -> usize {
         let left = match self.spec.completions {
@@ -74,7 +72,7 @@ impl Run<'_> {
                 .pods
                 .iter()
                 .filter(|pod| !pods::has_ended(pod))
-                .filter_map(|pod| self.index_of(pod))
+                .filter_map(|pod| index_of(pod))
                 .collect();
             let completions = self.spec.completions.unwrap_or(0);
             let free = (0..completions).filter(|index| {
@@ -96,7 +94,7 @@ impl Run<'_> {
         let completions = self.spec.completions.unwrap_or(0);
         let mut by_index: BTreeMap<i32, Seen<Pod>> = BTreeMap::new();
         for pod in active {
-            let index = self.index_of(&pod).filter(|index| {
+            let index = index_of(&pod).filter(|index| {
                 *index < completions && !self.succeeded.contains(index) && !self.failed.contains(index)
             });
             match index {
@@ -135,7 +133,7 @@ impl Run<'_> {
             let before = self
                 .pods
                 .iter()
-                .filter(|pod| self.index_of(pod) == Some(index) && self.has_failed(pod));
+                .filter(|pod| index_of(pod) == Some(index) && self.has_failed(pod));
             let failures = before.map(|pod| failures_before(pod) + 1).max().unwrap_or(0);
             template::label(&mut pod.metadata.annotations, FAILURE_COUNT, &failures.to_string());
         }

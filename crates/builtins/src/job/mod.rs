@@ -33,7 +33,7 @@ pub(crate) struct Jobs;
 impl Actor for Jobs {
     type Object = Job;
 
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "job-controller"
     }
 
@@ -45,8 +45,10 @@ impl Actor for Jobs {
     }
 
     fn plan(&self, plan: Planner<Job>) -> Planner<Job> {
-        plan.transformer(transformer("run", run))
-            .transformer(transformer("expiry", expire))
+        plan.transformer(transformer("run", run)).transformer(transformer(
+            "expiry",
+            |snapshot: &Snapshot<Job>, draft: &mut Draft<Object>| Ok(expire(snapshot, draft)),
+        ))
     }
 }
 
@@ -88,7 +90,7 @@ fn run(snapshot: &Snapshot<Job>, draft: &mut Draft<Object>) -> Result<Verdict, F
         status,
     };
     run.release_counted(draft)?;
-    if run.ending().is_some_and(Ending::is_final) {
+    if run.ending().is_some_and(|ending| ending.is_final()) {
         return Ok(Verdict::Continue);
     }
     let verdict = run.advance(draft)?;
@@ -131,7 +133,7 @@ impl Run<'_> {
         self.count();
         let judged = self.judge();
         if let Some(ending) = judged {
-            self.end(ending, draft)?;
+            self.end(&ending, draft)?;
         } else if self.is_suspended() {
             self.suspend(draft)?;
         } else {
@@ -165,7 +167,7 @@ impl Run<'_> {
     }
 
     /// Ends the job: what still runs is deleted, and the condition tells why.
-    fn end(&mut self, ending: Ending, draft: &mut Draft<Object>) -> Result<(), Failure> {
+    fn end(&mut self, ending: &Ending, draft: &mut Draft<Object>) -> Result<(), Failure> {
         for pod in self.pods.iter().filter(|pod| pods::is_active(pod)) {
             draft.put(
                 self.snapshot
@@ -174,11 +176,12 @@ impl Run<'_> {
         }
         let is_quiet = self.pods.iter().all(|pod| pods::has_ended(pod)) && self.is_all_counted();
         let before = self.ending().is_some();
-        self.tell_ending(&ending, is_quiet);
+        self.tell_ending(ending, is_quiet);
         if !before {
-            let (event, note) = match ending.is_success {
-                true => (EventType::Normal, "Job completed".to_owned()),
-                false => (EventType::Warning, ending.message.clone()),
+            let (event, note) = if ending.is_success {
+                (EventType::Normal, "Job completed".to_owned())
+            } else {
+                (EventType::Warning, ending.message.clone())
             };
             let reason = if ending.is_success { "Completed" } else { &ending.reason };
             draft.put(self.snapshot.event(event, reason, &note)?);
@@ -218,13 +221,13 @@ impl Run<'_> {
 }
 
 /// A finished job goes when its time is up.
-fn expire(snapshot: &Snapshot<Job>, draft: &mut Draft<Object>) -> Result<Verdict, Failure> {
+fn expire(snapshot: &Snapshot<Job>, draft: &mut Draft<Object>) -> Verdict {
     let job = snapshot.object();
     let Some(ttl) = job.spec.as_ref().and_then(|spec| spec.ttl_seconds_after_finished) else {
-        return Ok(Verdict::Continue);
+        return Verdict::Continue;
     };
     let Some(finished) = conditions::finished_at(job) else {
-        return Ok(Verdict::Continue);
+        return Verdict::Continue;
     };
     let ttl = Duration::from_secs(u64::try_from(ttl).unwrap_or(0));
     match ttl.saturating_sub(pods::elapsed(finished, snapshot.now())) {
@@ -236,12 +239,12 @@ fn expire(snapshot: &Snapshot<Job>, draft: &mut Draft<Object>) -> Result<Verdict
                 moorline_plan::Propagation::Foreground,
                 reason,
             ));
-            Ok(Verdict::Continue)
+            Verdict::Continue
         }
-        Duration::ZERO => Ok(Verdict::Continue),
-        after => Ok(Verdict::LookAgain {
+        Duration::ZERO => Verdict::Continue,
+        after => Verdict::LookAgain {
             after,
             reason: "it goes when its time is up".to_owned(),
-        }),
+        },
     }
 }

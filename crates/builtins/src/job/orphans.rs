@@ -14,7 +14,7 @@ pub(crate) struct OrphansOfJobs;
 impl Actor for OrphansOfJobs {
     type Object = Pod;
 
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "job-orphan-controller"
     }
 

@@ -93,7 +93,7 @@ impl Set<'_> {
         template::label(&mut pod.metadata.labels, POD_INDEX, &ordinal.to_string());
         let spec = pod.spec.get_or_insert_default();
         spec.hostname = Some(name);
-        spec.subdomain = self.spec.service_name.clone();
+        spec.subdomain.clone_from(&self.spec.service_name);
         let claims = self.claims_of(ordinal);
         let volumes = spec.volumes.get_or_insert_default();
         volumes.retain(|volume| claims.iter().all(|(name, _)| *name != volume.name));

@@ -29,7 +29,7 @@ pub(crate) struct StatefulSets;
 impl Actor for StatefulSets {
     type Object = StatefulSet;
 
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "statefulset-controller"
     }
 

@@ -17,7 +17,7 @@ pub(crate) struct Claims;
 impl Actor for Claims {
     type Object = PersistentVolumeClaim;
 
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "persistentvolume-binder"
     }
 
@@ -252,10 +252,10 @@ fn tell(
         ..before
     };
     if let Some(spec) = volume.and_then(|volume| volume.spec.as_ref()) {
-        status.access_modes = spec.access_modes.clone();
+        status.access_modes.clone_from(&spec.access_modes);
         // A volume that grew tells its new size through the resizing, not here.
         if status.capacity.is_none() {
-            status.capacity = spec.capacity.clone();
+            status.capacity.clone_from(&spec.capacity);
         }
     }
     draft.put(snapshot.status(&status, format!("it is {phase}"))?);

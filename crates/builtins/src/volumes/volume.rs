@@ -11,7 +11,7 @@ pub(crate) struct Volumes;
 impl Actor for Volumes {
     type Object = PersistentVolume;
 
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "persistentvolume-phases"
     }
 

@@ -152,7 +152,7 @@ async fn run_pods(client: Client, pods: Pods) {
     let api: Api<Pod> = Api::default_namespaced(client.clone());
     let mut seen = watcher::watcher(api, watcher::Config::default()).boxed();
     while let Ok(event) = seen.try_next().await {
-        let (Some(watcher::Event::Apply(pod)) | Some(watcher::Event::InitApply(pod))) = event else {
+        let Some(watcher::Event::Apply(pod) | watcher::Event::InitApply(pod)) = event else {
             continue;
         };
         let is_new = pod
