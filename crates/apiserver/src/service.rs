@@ -85,12 +85,7 @@ impl ApiService {
     }
 
     /// Answers a request that leads into a pod, whose body is none of the server's business.
-    async fn stream(
-        &self,
-        parts: Parts,
-        path: &ResourcePath,
-        body: RequestBody,
-    ) -> Result<Response<Body>, ApiError> {
+    async fn stream(&self, parts: Parts, path: &ResourcePath, body: RequestBody) -> Result<Response<Body>, ApiError> {
         let query = Query::parse(parts.uri.query().unwrap_or_default());
         let verb = Verb::of(&parts.method, path, false).ok_or_else(ApiError::method_not_allowed)?;
         let action = Action::from(ResourceAction::of(verb, path));
