@@ -48,14 +48,19 @@ fn a_strategic_patch_merges_containers_by_name_and_deletes_on_demand() {
 #[test]
 fn a_patch_of_a_subresource_changes_nothing_else() {
     let ns = Namespace::new();
-    ns.ok("create deployment web --image=nginx");
-    ns.ok(r#"patch deploy web --subresource=status --type=merge -p '{"status":{"replicas":3},"spec":{"replicas":9}}'"#);
-    assert_eq!(
-        ns.ok("get deploy web -o jsonpath={.spec.replicas}/{.status.replicas}"),
-        "1/3"
+    // A kind whose status nobody else writes.
+    ns.ok("create ingress i --rule=example.com/=s:80 --class=first");
+    let status = |address: &str| format!(r#""status":{{"loadBalancer":{{"ingress":[{{"ip":"{address}"}}]}}}}"#);
+    let patch =
+        |options: &str, fields: &str| ns.ok(&format!("patch ingress i {options} --type=merge -p '{{{fields}}}'"));
+    patch(
+        "--subresource=status",
+        &format!(r#"{},"spec":{{"ingressClassName":"second"}}"#, status("10.0.0.3")),
     );
-    ns.ok(r#"patch deploy web --type=merge -p '{"status":{"replicas":7}}'"#);
-    assert_eq!(ns.ok("get deploy web -o jsonpath={.status.replicas}"), "3");
+    let told = "get ingress i -o jsonpath={.spec.ingressClassName}/{.status.loadBalancer.ingress[0].ip}";
+    assert_eq!(ns.ok(told), "first/10.0.0.3");
+    patch("", &status("10.0.0.7"));
+    assert_eq!(ns.ok(told), "first/10.0.0.3");
 }
 
 #[test]

@@ -64,6 +64,36 @@ impl Program {
     }
 }
 
+/// Parsing and evaluating recurse, as deep as an expression is nested or chained, and a stack has an end.
+///
+/// So both are bounded before they begin: brackets that are open at once, and signs that make operators, all told.
+fn within_reason(source: &str) -> Result<(), String> {
+    const NESTED: usize = 48;
+    const SIGNS: usize = 600;
+    let (mut open, mut signs) = (0_usize, 0_usize);
+    let mut quote = None;
+    let mut escaped = false;
+    for character in source.chars() {
+        match quote {
+            Some(_) if escaped => escaped = false,
+            Some(_) if character == '\\' => escaped = true,
+            Some(mark) if character == mark => quote = None,
+            Some(_) => {}
+            None => match character {
+                '"' | '\'' => quote = Some(character),
+                '(' | '[' | '{' => open += 1,
+                ')' | ']' | '}' => open = open.saturating_sub(1),
+                '+' | '-' | '*' | '/' | '%' | '<' | '>' | '=' | '!' | '&' | '|' | '?' | ':' => signs += 1,
+                _ => {}
+            },
+        }
+        if open > NESTED || signs > SIGNS {
+            return Err("the expression is nested too deeply or too long to be evaluated".to_owned());
+        }
+    }
+    Ok(())
+}
+
 #[derive(Debug)]
 pub(super) struct Expression {
     ast: IdedExpr,
@@ -76,6 +106,7 @@ impl Expression {
     }
 
     fn compile_with(source: &str, variables: &[&str], literals: Literals) -> Result<Self, String> {
+        within_reason(source)?;
         // The parser counts its depth down past nothing on some sources that are no expression, and panics.
         let parse = || Parser::new().enable_optional_syntax(true).parse(source);
         let parsed = std::panic::catch_unwind(parse)

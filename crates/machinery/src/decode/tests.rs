@@ -135,7 +135,11 @@ fn yaml_reads_as_the_json_it_stands_for() {
 fn repeated_names_are_found_in_yaml_too() {
     let decoded = yaml(b"a:\n  b: 1\n  b: 2\n", &Limits::default()).unwrap();
     assert_eq!(decoded.value, json!({"a": {"b": 2}}));
-    assert_eq!(decoded.duplicates, [StrictProblem::DuplicateField("a.b".to_owned())]);
+    let repeated = StrictProblem::RepeatedName {
+        line: 3,
+        name: "b".to_owned(),
+    };
+    assert_eq!(decoded.duplicates, [repeated]);
 }
 
 #[test]
