@@ -107,6 +107,14 @@ pub(crate) async fn start(context: &NodeContext, order: &Order) -> Result<Attemp
         }) => {
             tell(Severity::Normal, "Started", "Container started".to_owned());
             forget_old(context, order, &pod).await;
+            // One that was quick has ended already, and its end was told before anybody knew of its start.
+            if let Ok(run::ContainerStatus {
+                state: run::State::Exited(exit),
+                ..
+            }) = runtime.container(&pod, &id)
+            {
+                attempt.state = State::Ended(adopt::ended(&attempt.id, &exit));
+            }
             Ok(attempt)
         }
         Err(error) => {
