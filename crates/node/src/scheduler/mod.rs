@@ -1,6 +1,6 @@
 //! The scheduler: which node a pod goes to, and why none will have it.
 //!
-//! [`decide`] is a function of what is known of the cluster and of the pod; [`run`] keeps that knowledge by watches,
+//! [`decide`] is a function of what is known of the cluster and of the pod; `run` keeps that knowledge by watches,
 //! carries decisions out and asks again when something changed that could make a difference.
 //!
 //! ```text
