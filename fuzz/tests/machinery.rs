@@ -274,7 +274,6 @@ fn objects_under_a_schema() {
 }
 
 #[test]
-#[ignore = "the parser crate overflows its stack on some sources that are no expression; see docs/compatibility.md"]
 fn cel_expressions() {
     let sources = [
         "self.spec.items.all(i, i.name.matches('^[a-z]+$') && size(i.name) < 5)",

@@ -51,15 +51,14 @@ fn a_patch_of_a_subresource_changes_nothing_else() {
     // A kind whose status nobody else writes.
     ns.ok("create ingress i --rule=example.com/=s:80 --class=first");
     let status = |address: &str| format!(r#""status":{{"loadBalancer":{{"ingress":[{{"ip":"{address}"}}]}}}}"#);
-    let patch =
-        |options: &str, fields: &str| ns.ok(&format!("patch ingress i {options} --type=merge -p '{{{fields}}}'"));
+    let patch = |verb: &str, fields: &str| ns.ok(&format!("{verb} ingress i --type=merge -p '{{{fields}}}'"));
     patch(
-        "--subresource=status",
+        "patch --subresource=status",
         &format!(r#"{},"spec":{{"ingressClassName":"second"}}"#, status("10.0.0.3")),
     );
     let told = "get ingress i -o jsonpath={.spec.ingressClassName}/{.status.loadBalancer.ingress[0].ip}";
     assert_eq!(ns.ok(told), "first/10.0.0.3");
-    patch("", &status("10.0.0.7"));
+    patch("patch", &status("10.0.0.7"));
     assert_eq!(ns.ok(told), "first/10.0.0.3");
 }
 

@@ -5,10 +5,11 @@ use crate::harness::Namespace;
 #[test]
 fn wait_returns_when_a_condition_becomes_true() {
     let ns = Namespace::new();
-    ns.ok("create deployment web --image=nginx");
-    let waiting = ns.start("wait --for=condition=Available deploy/web --timeout=50s");
+    // A pod that no node has: nobody else writes its conditions.
+    ns.ok("run p --image=busybox");
+    let waiting = ns.start("wait --for=condition=Ready pod/p --timeout=50s");
     ns.ok(
-        r#"patch deploy web --subresource=status --type=merge -p '{"status":{"conditions":[{"type":"Available","status":"True"}]}}'"#,
+        r#"patch pod p --subresource=status --type=merge -p '{"status":{"conditions":[{"type":"Ready","status":"True"}]}}'"#,
     );
     assert!(waiting.ended().success());
 }

@@ -66,11 +66,13 @@ impl Program {
 
 /// Parsing and evaluating recurse, as deep as an expression is nested or chained, and a stack has an end.
 ///
-/// So both are bounded before they begin: brackets that are open at once, and signs that make operators, all told.
+/// So both are bounded before they begin: brackets that are open at once, signs that make operators, and links of
+/// member chains (`a.b[c](d)`), the latter two all told.
 fn within_reason(source: &str) -> Result<(), String> {
     const NESTED: usize = 48;
     const SIGNS: usize = 600;
-    let (mut open, mut signs) = (0_usize, 0_usize);
+    const LINKS: usize = 1000;
+    let (mut open, mut signs, mut links) = (0_usize, 0_usize, 0_usize);
     let mut quote = None;
     let mut escaped = false;
     for character in source.chars() {
@@ -81,13 +83,17 @@ fn within_reason(source: &str) -> Result<(), String> {
             Some(_) => {}
             None => match character {
                 '"' | '\'' => quote = Some(character),
-                '(' | '[' | '{' => open += 1,
+                '(' | '[' | '{' => {
+                    open += 1;
+                    links += 1;
+                }
+                '.' => links += 1,
                 ')' | ']' | '}' => open = open.saturating_sub(1),
                 '+' | '-' | '*' | '/' | '%' | '<' | '>' | '=' | '!' | '&' | '|' | '?' | ':' => signs += 1,
                 _ => {}
             },
         }
-        if open > NESTED || signs > SIGNS {
+        if open > NESTED || signs > SIGNS || links > LINKS {
             return Err("the expression is nested too deeply or too long to be evaluated".to_owned());
         }
     }
