@@ -4,9 +4,8 @@
 //! Turns alternate and the median counts. The peer runs where `make reference` has built it.
 
 use std::{
-    env, fs, io,
+    fs, io,
     net::{Ipv4Addr, SocketAddr, TcpListener},
-    path::PathBuf,
     process::{Child, Command, Stdio},
     sync::{
         Arc,
@@ -28,7 +27,10 @@ use serde_json::json;
 use tempfile::TempDir;
 use tokio::{runtime::Builder, sync::mpsc, task::JoinSet};
 
-use crate::report::Row;
+use crate::{
+    process::{binary, median, resident},
+    report::Row,
+};
 
 const TURNS: usize = 3;
 /// How long a server must have done nothing to count as idle.
@@ -273,11 +275,6 @@ impl Drop for Ours {
     }
 }
 
-fn binary() -> PathBuf {
-    let own = env::current_exe().expect("this program knows where it is");
-    own.with_file_name("moorline")
-}
-
 fn free_address() -> io::Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }
@@ -428,22 +425,4 @@ async fn follow(client: Client, namespace: String, events: mpsc::UnboundedSender
             }
         }
     }
-}
-
-/// The resident memory of processes, in megabytes.
-fn resident(processes: &[u32]) -> f64 {
-    let kilobytes: f64 = processes
-        .iter()
-        .filter_map(|process| fs::read_to_string(format!("/proc/{process}/status")).ok())
-        .filter_map(|status| {
-            let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-            line.trim().trim_end_matches(" kB").parse::<f64>().ok()
-        })
-        .sum();
-    kilobytes / 1e3
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }

@@ -11,8 +11,10 @@
 
 mod apiserver;
 mod graph;
+mod node;
 mod peers;
 mod plan;
+mod process;
 mod queue;
 mod report;
 
@@ -25,11 +27,12 @@ const REPORT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/bench/repor
 
 type Measurements = fn() -> Vec<Row>;
 
-const CRATES: [(&str, Measurements); 4] = [
+const CRATES: [(&str, Measurements); 5] = [
     ("graph", graph::rows),
     ("queue", queue::rows),
     ("plan", plan::rows),
     ("apiserver", apiserver::rows),
+    ("node", node::rows),
 ];
 
 fn main() -> ExitCode {
