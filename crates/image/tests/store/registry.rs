@@ -2,8 +2,9 @@
 
 use std::{
     net::{TcpListener, TcpStream},
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::OnceLock,
     time::{Duration, Instant},
 };
 
@@ -27,10 +28,10 @@ pub(crate) struct Registry {
 impl Registry {
     /// Starts one, or says why the test cannot run.
     pub(crate) fn start(password: Option<&str>) -> Option<Self> {
-        if !installed("docker-registry") {
-            eprintln!("skipped: there is no docker-registry; install it with: apt-get install -y docker-registry");
+        let Some(program) = program() else {
+            eprintln!("skipped: there is no docker-registry; install it with: apt-get install docker-registry");
             return None;
-        }
+        };
         // The port is free again before the registry takes it; should another be faster, the test fails and says so.
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
@@ -53,7 +54,7 @@ impl Registry {
         };
         let path = directory.path().join("config.yml");
         std::fs::write(&path, config).unwrap();
-        let process = Command::new("docker-registry")
+        let process = Command::new(program)
             .arg("serve")
             .arg(&path)
             .stdin(Stdio::null())
@@ -113,7 +114,16 @@ impl Drop for Registry {
     }
 }
 
-fn installed(tool: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|directory| Path::new(&directory).join(tool).is_file())
+/// The registry's program, found once for all tests.
+fn program() -> Option<&'static Path> {
+    static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let found = PROGRAM.get_or_init(|| {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/registry");
+        let output = Command::new(script)
+            .output()
+            .ok()
+            .filter(|output| output.status.success())?;
+        Some(String::from_utf8_lossy(&output.stdout).trim().into())
+    });
+    found.as_deref()
 }
