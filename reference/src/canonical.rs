@@ -167,6 +167,7 @@ impl Canonical {
                             .collect(),
                     ),
                     ("message", Value::String(text)) => {
+                        let text = self.quoted_objects(&text, &place);
                         let text = self.revisions(&text);
                         self.text(&text, &place)
                     }
@@ -184,6 +185,30 @@ impl Canonical {
             .entry(value.to_owned())
             .or_insert_with(|| format!("<{what} first seen at {place}>"))
             .clone()
+    }
+
+    /// A message in which the objects that it quotes are canonical too: their fields have no order.
+    fn quoted_objects(&mut self, text: &str, place: &str) -> String {
+        let (mut done, mut rest) = (String::new(), text);
+        while let Some(start) = rest.find("\"{") {
+            let mut strings = serde_json::Deserializer::from_str(&rest[start..]).into_iter::<String>();
+            let quoted = strings.next().and_then(Result::ok);
+            let end = start + strings.byte_offset();
+            let object = quoted.and_then(|quoted| serde_json::from_str::<Map<String, Value>>(&quoted).ok());
+            match object {
+                Some(object) => {
+                    done.push_str(&rest[..start]);
+                    let canonical = self.object(object, place);
+                    done.push_str(&Value::String(canonical.to_string()).to_string());
+                    rest = &rest[end..];
+                }
+                None => {
+                    done.push_str(&rest[..start + 1]);
+                    rest = &rest[start + 1..];
+                }
+            }
+        }
+        done + rest
     }
 
     /// A message with the revisions in it named, as far as they have been seen.
@@ -266,6 +291,16 @@ mod tests {
             one.answer(1, &answer(&object(A, "5"))),
             two.answer(1, &answer(&object(B, "701")))
         );
+    }
+
+    #[test]
+    fn an_object_that_a_message_quotes_has_no_order() {
+        let message = |object: &str| {
+            let text = format!("patch: Invalid value: {}: why", Value::from(object));
+            Canonical::default().answer(0, &answer(&json!({"message": text})))
+        };
+        assert_eq!(message("{\"b\":1,\"a\":{}}"), message("{\"a\":{},\"b\":1}"));
+        assert_ne!(message("{\"b\":1,\"a\":{}}"), message("{\"a\":{},\"b\":2}"));
     }
 
     #[test]

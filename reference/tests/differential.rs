@@ -2,7 +2,9 @@
 //! down with its reason in `docs/compatibility.md`.
 //!
 //! It takes minutes and a real server, so only `make test-reference` runs it, by setting `MOORLINE_REFERENCE=required`.
-//! `MOORLINE_SCENARIO=crud:7` replays one scenario, `MOORLINE_SEEDS=5` takes five times as many.
+//! `MOORLINE_SCENARIO=crud:7` replays one scenario, `MOORLINE_SCENARIO=crud,watch:3` those of a generator and one more,
+//! `MOORLINE_SEEDS=5` takes five times as many, `MOORLINE_EXAMPLES=9` prints nine answers of each shape. Runs do not
+//! disturb each other: each has ports and folders of its own.
 
 #![allow(
     clippy::print_stderr,
@@ -56,7 +58,14 @@ async fn our_answers_are_those_of_a_real_api_server() {
     let scenarios = match &replayed {
         Some(names) => names
             .split(',')
-            .map(|name| corpus::scenario(name).expect("MOORLINE_SCENARIO names a generator and a seed"))
+            .flat_map(|name| {
+                let named = corpus::named(name);
+                assert!(
+                    !named.is_empty(),
+                    "MOORLINE_SCENARIO: there is no generator or scenario {name:?}"
+                );
+                named
+            })
             .collect(),
         None => corpus::all(
             env::var("MOORLINE_SEEDS")
@@ -185,6 +194,9 @@ impl std::fmt::Display for Report {
         for (shape, (count, examples)) in &self.shapes {
             writeln!(f, "== {count} x {shape}\n{}", examples.join("\n"))?;
         }
-        writeln!(f, "replay with: MOORLINE_SCENARIO=<generator:seed> make test-reference")
+        writeln!(
+            f,
+            "replay with: MOORLINE_SCENARIO=<generator[:seed]> make test-reference"
+        )
     }
 }

@@ -8,10 +8,19 @@ use moorline_machinery::status::ApiError;
 pub(crate) enum Form {
     /// The object as it is.
     Whole,
-    /// Only its metadata.
-    Metadata,
+    /// Only its metadata; of a list, that of each item.
+    Metadata(Number),
     /// As rows of a table.
     Table,
+}
+
+/// Whether the metadata of one object or of a list was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Number {
+    /// Of one.
+    One,
+    /// Of a list.
+    Many,
 }
 
 /// How an answer is written.
@@ -97,9 +106,8 @@ fn serve(choice: &Choice<'_>, tables: bool) -> Option<Answer> {
     let form = match (choice.parameter("as"), choice.parameter("g"), choice.parameter("v")) {
         (None, ..) => Form::Whole,
         (Some("Table"), Some("meta.k8s.io"), Some("v1")) if tables => Form::Table,
-        (Some("PartialObjectMetadata" | "PartialObjectMetadataList"), Some("meta.k8s.io"), Some("v1")) => {
-            Form::Metadata
-        }
+        (Some("PartialObjectMetadata"), Some("meta.k8s.io"), Some("v1")) => Form::Metadata(Number::One),
+        (Some("PartialObjectMetadataList"), Some("meta.k8s.io"), Some("v1")) => Form::Metadata(Number::Many),
         _ => return None,
     };
     Some(Answer { form, encoding })
@@ -130,7 +138,7 @@ mod tests {
             json(Form::Whole)
         );
         let metadata = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
-        assert_eq!(agreed(metadata), json(Form::Metadata));
+        assert_eq!(agreed(metadata), json(Form::Metadata(Number::Many)));
         assert_eq!(agreed("*/*"), json(Form::Whole));
         assert_eq!(agreed("application/yaml").unwrap().encoding, Encoding::Yaml);
         assert_eq!(

@@ -134,6 +134,19 @@ impl ResourceType {
         })
     }
 
+    /// What a real API server calls the type of a kind, as some of its answers show.
+    pub(crate) fn go_type(&self, kind: &str) -> String {
+        if self.strategy.as_custom().is_some() {
+            let list = if *kind == *self.list_kind { "List" } else { "" };
+            return format!("unstructured.Unstructured{list}");
+        }
+        let package = match &*self.gvr.group {
+            "" | "events.k8s.io" => "core",
+            group => group.split('.').next().unwrap_or_default(),
+        };
+        format!("{package}.{kind}")
+    }
+
     /// What a table of its objects shows.
     pub(crate) fn printer(&self) -> &Printer {
         self.schema

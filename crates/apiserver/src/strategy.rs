@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use moorline_machinery::{
     field::FieldError,
-    meta::{Generation, UnversionedUpdate},
+    meta::{Finalizers, Generation, Look, UnversionedUpdate},
     names::NameRule,
 };
 use moorline_store::Revision;
@@ -66,6 +66,27 @@ pub(crate) trait Strategy: Send + Sync {
     /// Which changes raise the generation.
     fn generation(&self) -> Generation {
         Generation::ButStatus
+    }
+
+    /// How an update of an object, or of its status alone, looks at the metadata, beside what is done for all kinds.
+    fn looks(&self, status_only: bool) -> &[Look] {
+        let _ = status_only;
+        &[Look::Change(Finalizers::Any)]
+    }
+
+    /// Whether the metadata of a new object is looked at only when all else is well.
+    fn late_metadata(&self) -> bool {
+        false
+    }
+
+    /// Where objects are kept, as some errors say; under group and plural unless told.
+    fn stored_under(&self) -> Option<&str> {
+        None
+    }
+
+    /// Whether a deletion is a wish that is written down, and carried out by a controller. Such an object gets no grace.
+    fn is_deleted_by_controller(&self) -> bool {
+        false
     }
 
     /// Whether objects are served otherwise than they are stored.

@@ -7,11 +7,13 @@ mod lifecycle;
 mod validate;
 
 pub use lifecycle::{
-    Birth, FORBIDDEN_NAMESPACE, Generation, Scope, UnversionedUpdate, check_resource_version, generated_name,
-    mark_deleted, name_suffix, prepare_for_create, prepare_for_update,
+    Birth, FORBIDDEN_NAMESPACE, Generation, Scope, UnversionedUpdate, check_resource_version, equal, generated_name,
+    mark_deleted, name_suffix, not_a_version, parse_resource_version, prepare_for_create, prepare_for_update,
 };
 use serde_json::{Map, Value};
-pub use validate::{FINALIZER_FOREGROUND, FINALIZER_ORPHAN, validate, validate_field_manager, validate_update};
+pub use validate::{
+    FINALIZER_FOREGROUND, FINALIZER_ORPHAN, Finalizers, Look, validate, validate_field_manager, validate_update,
+};
 
 use crate::gvk::split_api_version;
 

@@ -15,6 +15,7 @@ mod cells;
 mod columns;
 mod jsonpath;
 mod pod;
+mod rare;
 mod subject;
 mod workload;
 

@@ -54,6 +54,18 @@ pub fn all(more: u64) -> Vec<Scenario> {
         .collect()
 }
 
+/// The scenarios of a name: one by `generator:seed`, or those that a run takes of a `generator`.
+pub fn named(name: &str) -> Vec<Scenario> {
+    if name.contains(':') {
+        return scenario(name).into_iter().collect();
+    }
+    let generator = GENERATORS.iter().find(|(known, _, _)| *known == name);
+    let seeds = generator.map_or(0, |(_, _, seeds)| *seeds);
+    (0..seeds)
+        .filter_map(|seed| scenario(&format!("{name}:{seed}")))
+        .collect()
+}
+
 /// One scenario by its name, `generator:seed`.
 pub fn scenario(name: &str) -> Option<Scenario> {
     let (generator, seed) = name.split_once(':')?;

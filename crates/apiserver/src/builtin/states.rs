@@ -31,9 +31,21 @@ pub(super) fn first(group: &str, kind: &str, object: &mut Value) {
         }
         ("", "PersistentVolumeClaim") => data_source(object),
         ("apps", "StatefulSet") => no_unavailable(object),
+        ("apps", "DaemonSet") => set_template_generation(object, 1),
         ("batch", "Job") => job_selector(object),
         _ => {}
     }
+}
+
+/// How often the template of a daemon set changed: a field once, now kept among the annotations.
+pub(super) const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
+fn template_generation(object: &Value) -> Option<&str> {
+    meta::of(object).annotation(TEMPLATE_GENERATION)
+}
+
+fn set_template_generation(object: &mut Value, generation: i64) {
+    object["metadata"]["annotations"][TEMPLATE_GENERATION] = generation.to_string().into();
 }
 
 /// A pod cannot be given less than no time; the API takes such a number for the shortest time there is.
@@ -109,24 +121,10 @@ pub(super) fn next(group: &str, kind: &str, object: &mut Value, old: &Value) {
         ("", "Service") => keep_addresses(object, old),
         ("", "Pod") if old["spec"]["terminationGracePeriodSeconds"].as_i64() != Some(-1) => whole_grace(object),
         ("apps", "StatefulSet") => no_unavailable(object),
-        ("batch", "Job") => {
-            for (field, value) in [("selector", &old["spec"]["selector"])] {
-                if object["spec"][field].is_null() {
-                    object["spec"][field] = value.clone();
-                }
-            }
-            let labels = old["spec"]["template"]["metadata"]["labels"].clone();
-            if let Some(labels) = labels.as_object() {
-                for (name, value) in labels
-                    .iter()
-                    .filter(|(name, _)| name.ends_with("controller-uid") || name.ends_with("job-name"))
-                {
-                    let own = &mut object["spec"]["template"]["metadata"]["labels"];
-                    if own[name.as_str()].is_null() {
-                        own[name.as_str()] = value.clone();
-                    }
-                }
-            }
+        ("apps", "DaemonSet") => {
+            let before: i64 = template_generation(old).and_then(|text| text.parse().ok()).unwrap_or(0);
+            let changed = !meta::equal(&object["spec"]["template"], &old["spec"]["template"]);
+            set_template_generation(object, before + i64::from(changed));
         }
         _ => {}
     }
@@ -240,9 +238,15 @@ fn job_selector(object: &mut Value) {
         ("controller-uid", &uid),
         ("job-name", &name),
     ] {
-        labels[label] = value.as_str().into();
+        // What was written by hand stays, and is refused where it does not fit.
+        if labels[label].is_null() {
+            labels[label] = value.as_str().into();
+        }
     }
-    object["spec"]["selector"]["matchLabels"]["batch.kubernetes.io/controller-uid"] = uid.into();
+    let selected = &mut object["spec"]["selector"]["matchLabels"]["batch.kubernetes.io/controller-uid"];
+    if selected.is_null() {
+        *selected = uid.into();
+    }
 }
 
 /// A service keeps its address unless it becomes one that has none, and loses what its new type has no use for.

@@ -6,7 +6,7 @@ use moorline_machinery::{
     facts::resources::Resource,
     field::FieldError,
     gvk::GroupVersionKind,
-    meta::{Generation, UnversionedUpdate},
+    meta::{Generation, Look, UnversionedUpdate},
     names::NameRule,
 };
 use serde_json::{Value, json};
@@ -61,6 +61,40 @@ impl Strategy for Builtin {
 
     fn generation(&self) -> Generation {
         self.resource.generation
+    }
+
+    fn looks(&self, status_only: bool) -> &[Look] {
+        if status_only {
+            &self.resource.status_looks
+        } else {
+            &self.resource.looks
+        }
+    }
+
+    fn late_metadata(&self) -> bool {
+        self.resource.late_metadata
+    }
+
+    fn stored_under(&self) -> Option<&str> {
+        Some(self.resource.stored_under)
+    }
+
+    fn is_deleted_by_controller(&self) -> bool {
+        (self.group, self.kind) == ("", "Namespace")
+    }
+
+    fn unknown_field(&self, field: &str, _: bool) -> String {
+        match (self.group, self.kind) {
+            ("batch", "Job") => format!("field label {field:?} not supported for Job"),
+            ("resource.k8s.io", "ResourceSlice") => {
+                format!("field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: {field}")
+            }
+            // Kinds that share the rule of all kinds name the namespace also where there is none.
+            _ if self.selectable.is_empty() => {
+                format!("{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
+            }
+            _ => format!("field label not supported: {field}"),
+        }
     }
 
     fn selectable_field_names(&self) -> &[Box<str>] {
@@ -130,17 +164,7 @@ impl Strategy for Builtin {
     }
 
     fn returns_deleted(&self) -> bool {
-        self.group.is_empty()
-            && matches!(
-                self.kind,
-                "Pod"
-                    | "Service"
-                    | "ServiceAccount"
-                    | "PodTemplate"
-                    | "ResourceQuota"
-                    | "PersistentVolume"
-                    | "PersistentVolumeClaim"
-            )
+        self.resource.returns_deleted
     }
 
     fn is_held(&self, object: &Value) -> bool {

@@ -4,6 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use http::{Response, StatusCode};
 use moorline_machinery::{
+    field::{FieldError, Path},
+    gvk::GroupKind,
     meta,
     status::{ApiError, Status},
 };
@@ -49,10 +51,9 @@ impl DeleteOptions {
             }
         }
         let mut options = Self::from_value(&given)?;
-        options.dry_run |= call.query.dry_run(&moorline_machinery::gvk::GroupKind::new(
-            "meta.k8s.io",
-            call.verb.options_kind(),
-        ))?;
+        options.dry_run |= call
+            .query
+            .dry_run(&GroupKind::new("meta.k8s.io", call.verb.options_kind()))?;
         Ok(options)
     }
 
@@ -74,16 +75,18 @@ impl DeleteOptions {
             (Some("Foreground"), None) => Some(Propagation::Foreground),
             (Some("Orphan"), None) | (None, Some(true)) => Some(Propagation::Orphan),
             (None, None) => None,
-            (Some(_), Some(_)) => {
-                return Err(invalid(
-                    "propagationPolicy: Invalid value: orphanDependents and deletionPropagation cannot be both set",
-                ));
+            (Some(policy), Some(_)) => {
+                let why = "orphanDependents and deletionPropagation cannot be both set";
+                return Err(invalid(FieldError::invalid(
+                    &Path::root("propagationPolicy"),
+                    policy,
+                    why,
+                )));
             }
             (Some(other), None) => {
-                return Err(invalid(&format!(
-                    "propagationPolicy: Unsupported value: {other:?}: supported values: \"Background\", \"Foreground\", \
-                     \"Orphan\""
-                )));
+                let path = Path::root("propagationPolicy");
+                let known = ["Foreground", "Background", "Orphan", "nil"];
+                return Err(invalid(FieldError::not_supported(&path, other, known)));
             }
         };
         let text = |name: &str| given["preconditions"][name].as_str().map(str::to_owned);
@@ -98,12 +101,8 @@ impl DeleteOptions {
     }
 }
 
-fn invalid(message: &str) -> ApiError {
-    ApiError::new(
-        422,
-        moorline_machinery::status::Reason::Invalid,
-        format!("DeleteOptions.meta.k8s.io \"\" is invalid: {message}"),
-    )
+fn invalid(error: FieldError) -> ApiError {
+    ApiError::invalid(&GroupKind::new("meta.k8s.io", "DeleteOptions"), "", &[error])
 }
 
 /// DELETE of one object.
@@ -209,6 +208,24 @@ async fn store(
 fn check_preconditions(call: &Call<'_>, object: &Value, options: &DeleteOptions) -> Result<(), ApiError> {
     let meta = meta::of(object);
     let kind = call.resource.group_kind();
+    if call.resource.strategy.is_deleted_by_controller() {
+        let resource = call.resource.group_resource();
+        for (field, wanted, found) in [
+            ("UID", &options.uid, meta.uid()),
+            ("ResourceVersion", &options.resource_version, meta.resource_version()),
+        ] {
+            if let Some(wanted) = wanted.as_deref().filter(|wanted| *wanted != found) {
+                return Err(ApiError::precondition_failed(
+                    &resource,
+                    meta.name(),
+                    field,
+                    wanted,
+                    found,
+                ));
+            }
+        }
+        return Ok(());
+    }
     if let Some(wanted) = options.uid.as_deref().filter(|wanted| *wanted != meta.uid()) {
         return Err(ApiError::uid_precondition(&kind, meta.name(), wanted, meta.uid()));
     }
@@ -245,6 +262,7 @@ fn mark(call: &Call<'_>, old: &Value, options: &DeleteOptions) -> Value {
         .deletion_grace_period_seconds()
         .is_some_and(|seconds| grace.as_secs() < seconds.unsigned_abs());
     if !meta.is_deleting() || shorter {
+        let grace = (!strategy.is_deleted_by_controller()).then_some(grace);
         meta::mark_deleted(&mut object, call.core.world.now(), grace);
     }
     strategy.prepare_delete(&mut object);

@@ -45,10 +45,10 @@ impl ObjectForm {
     pub(crate) fn shape(&self, object: Value, headers: Headers) -> Value {
         match self.form {
             Form::Whole => object,
-            Form::Metadata if object.get("items").is_some_and(Value::is_array) => {
+            Form::Metadata(_) if object.get("items").is_some_and(Value::is_array) => {
                 table::partial_object_metadata_list(&object)
             }
-            Form::Metadata => table::partial_object_metadata(&object),
+            Form::Metadata(_) => table::partial_object_metadata(&object),
             Form::Table => self
                 .resource
                 .printer()
@@ -66,7 +66,7 @@ impl ObjectForm {
             Form::Whole => json!({
                 "kind": &*self.resource.gvk.kind, "apiVersion": self.resource.gvk.api_version(), "metadata": metadata,
             }),
-            Form::Metadata => json!({
+            Form::Metadata(_) => json!({
                 "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
             }),
             Form::Table => json!({

@@ -18,6 +18,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode};
 use moorline_machinery::{
+    field::{FieldError, Path},
+    meta,
     status::ApiError,
     table::{Headers, IncludeObject},
 };
@@ -31,7 +33,7 @@ use crate::{
     body::Body,
     core::Core,
     custom,
-    negotiate::{Answer, Form},
+    negotiate::{Answer, Form, Number},
     path::{ResourcePath, Verb},
     query::{ListOptions, Query},
     resource::ResourceType,
@@ -114,12 +116,10 @@ pub(crate) async fn handle(call: &Call<'_>) -> Result<Response<Body>, ApiError> 
     if let Some(answer) = special::handle(call).await {
         return answer;
     }
+    check_form(call)?;
     match (call.verb, call.path.subresource.as_str()) {
         (Verb::Get, "" | "status" | "approval" | "ephemeralcontainers" | "resize") => {
-            let version = call
-                .query
-                .get("resourceVersion")
-                .and_then(|version| version.parse().ok());
+            let version = wanted_version(call.query)?;
             call.answer_record(StatusCode::OK, &read::get(call, version)?).await
         }
         (Verb::List, _) => list(call).await,
@@ -137,6 +137,32 @@ pub(crate) async fn handle(call: &Call<'_>) -> Result<Response<Body>, ApiError> 
         (Verb::DeleteCollection, "") => collection::delete_collection(call).await,
         (Verb::Get | Verb::Update | Verb::Patch, "scale") => scale::handle(call).await,
         _ => Err(ApiError::method_not_allowed()),
+    }
+}
+
+/// The version that a read of one object wants to see at least.
+fn wanted_version(query: &Query) -> Result<Option<u64>, ApiError> {
+    let given = query.get("resourceVersion").filter(|version| !version.is_empty());
+    let parsed = given.map(|given| {
+        given.parse().map_err(|_| {
+            let why = meta::not_a_version(given);
+            ApiError::unknown(FieldError::invalid(&Path::root("resourceVersion"), given, why).to_string())
+        })
+    });
+    parsed.transpose()
+}
+
+/// Refuses to make one out of many, and many out of one.
+fn check_form(call: &Call<'_>) -> Result<(), ApiError> {
+    let resource = &call.resource;
+    match (call.verb, call.answer.form) {
+        (Verb::List, Form::Metadata(Number::One)) => {
+            Err(ApiError::metadata_of_a_list(&resource.go_type(&resource.list_kind)))
+        }
+        (Verb::Get, Form::Metadata(Number::Many)) => {
+            Err(ApiError::metadata_of_no_list(&resource.go_type(&resource.gvk.kind)))
+        }
+        _ => Ok(()),
     }
 }
 

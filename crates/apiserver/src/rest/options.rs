@@ -12,7 +12,7 @@ use moorline_machinery::{
 use serde_json::{Value, json};
 
 use super::Call;
-use crate::core::Core;
+use crate::{builtin::schema, core::Core, resource::ResourceType};
 
 /// The options that all writes share.
 pub(crate) struct WriteOptions {
@@ -89,7 +89,7 @@ pub(crate) fn object(call: &Call<'_>, options: &WriteOptions, warnings: &mut Vec
         value: mut object,
         duplicates,
     } = decode(call.headers, &call.body, &kind.kind)?;
-    check_type(&object, kind)?;
+    check_type(&object, &call.resource)?;
     let given = meta::of(&object).namespace();
     if !given.is_empty() && call.resource.namespaced && given != call.path.namespace {
         return Err(ApiError::bad_request(
@@ -107,7 +107,8 @@ pub(crate) fn object(call: &Call<'_>, options: &WriteOptions, warnings: &mut Vec
 }
 
 /// An object may leave out its type; if it names one, it must be the one of the path.
-fn check_type(object: &Value, expected: &GroupVersionKind) -> Result<(), ApiError> {
+fn check_type(object: &Value, resource: &ResourceType) -> Result<(), ApiError> {
+    let expected = &resource.gvk;
     let (version, kind) = (object["apiVersion"].as_str(), object["kind"].as_str());
     let (Some(version), Some(kind)) = (version.filter(|v| !v.is_empty()), kind.filter(|k| !k.is_empty())) else {
         if object.is_object() {
@@ -119,6 +120,27 @@ fn check_type(object: &Value, expected: &GroupVersionKind) -> Result<(), ApiErro
             json_type(object)
         )));
     };
+    let (group, number) = version.split_once('/').unwrap_or(("", version));
+    let given = GroupVersionKind::new(group, number, kind);
+    let custom = resource.strategy.as_custom().is_some();
+    if given == *expected {
+        return Ok(());
+    }
+    if !custom && schema::facts().kind(version, kind).is_none() {
+        return Err(decode::cannot_be_handled(
+            &given,
+            &expected.kind,
+            unregistered(version, kind),
+        ));
+    }
+    if !custom && kind != &*expected.kind {
+        let types = (go_type(&given), resource.go_type(&expected.kind));
+        return Err(decode::cannot_be_handled(
+            &given,
+            &expected.kind,
+            format_args!("converting ({}) to ({}): unknown conversion", types.0, types.1),
+        ));
+    }
     if version != expected.api_version() {
         return Err(ApiError::bad_request(format!(
             "the API version in the data ({version}) does not match the expected API version ({})",
@@ -126,7 +148,6 @@ fn check_type(object: &Value, expected: &GroupVersionKind) -> Result<(), ApiErro
         )));
     }
     if kind != &*expected.kind {
-        let given = GroupVersionKind::new(expected.group.clone(), expected.version.clone(), kind);
         return Err(decode::cannot_be_handled(
             &given,
             &expected.kind,
@@ -134,6 +155,16 @@ fn check_type(object: &Value, expected: &GroupVersionKind) -> Result<(), ApiErro
         ));
     }
     Ok(())
+}
+
+/// What is said of a kind that nobody knows.
+fn unregistered(version: &str, kind: &str) -> String {
+    format!("no kind {kind:?} is registered for version {version:?} in scheme \"pkg/runtime/scheme.go:111\"")
+}
+
+/// What a real API server calls the type of a kind in one of its versions.
+fn go_type(kind: &GroupVersionKind) -> String {
+    format!("{}.{}", kind.version, kind.kind)
 }
 
 fn json_type(value: &Value) -> &'static str {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{Response, StatusCode};
 use moorline_machinery::{
     apply::Force,
-    decode::{self, FieldValidation, Limits, StrictError, StrictProblem},
+    decode::{self, Limits, StrictProblem},
     field::{FieldError, Path},
     gvk::GroupKind,
     meta,
@@ -55,7 +55,7 @@ pub(crate) async fn patch(call: &Call<'_>) -> Result<Response<Body>, ApiError> {
         }
     }
     let said = Mutex::new(Vec::new());
-    let change = |old: &Value| {
+    let patched = |old: &Value| {
         let mut object = old.clone();
         match kind {
             JSON_PATCH => patch::json_patch(&mut object, &document.value),
@@ -64,15 +64,23 @@ pub(crate) async fn patch(call: &Call<'_>) -> Result<Response<Body>, ApiError> {
                 .map(|patched| object = patched),
         }
         .map_err(|error| refused(&error))?;
+        Ok::<Value, ApiError>(object)
+    };
+    let change = |old: &Value| {
+        let mut object = patched(old)?;
         check_identity(&object, old)?;
         let mut problems = document.duplicates.clone();
-        let strict = options.validation == FieldValidation::Strict;
-        let patched = if strict { object.to_string() } else { String::new() };
-        problems.extend(call.resource.unknown_fields(&mut object)?);
-        let judged = options
-            .validation
-            .judge(problems)
-            .map_err(|error| invalid_patch(patched, &error))?;
+        let unknown = call.resource.unknown_fields(&mut object).or_else(|error| {
+            let why = error.to_string();
+            let (_, why) = why.split_once(" cannot be handled as a ").unwrap_or(("", &why));
+            let why = why.split_once(": ").map_or(why, |(_, why)| why);
+            Err(invalid_patch(patched(old)?.to_string(), why))
+        });
+        problems.extend(unknown?);
+        let judged = match options.validation.judge(problems) {
+            Ok(judged) => judged,
+            Err(error) => return Err(invalid_patch(patched(old)?.to_string(), error)),
+        };
         *said.lock().unwrap_or_else(PoisonError::into_inner) = judged;
         Ok(Changed {
             object,
@@ -182,8 +190,8 @@ fn refused(error: &PatchError) -> ApiError {
     }
 }
 
-fn invalid_patch(patched: String, error: &StrictError) -> ApiError {
-    let error = FieldError::invalid(&Path::root("patch"), patched, error.to_string());
+fn invalid_patch(patched: String, why: impl std::fmt::Display) -> ApiError {
+    let error = FieldError::invalid(&Path::root("patch"), patched, why.to_string());
     ApiError::invalid(&GroupKind::new("", ""), "", &[error])
 }
 

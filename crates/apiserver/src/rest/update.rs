@@ -1,7 +1,10 @@
 //! Updates of all kinds: read, change, check, swap; and begin again when somebody else was faster.
 
 use http::{Response, StatusCode};
-use moorline_machinery::{meta, status::ApiError};
+use moorline_machinery::{
+    meta::{self, Scope},
+    status::ApiError,
+};
 use serde_json::Value;
 
 use super::{
@@ -39,6 +42,9 @@ pub(crate) async fn update(call: &Call<'_>) -> Result<Response<Body>, ApiError> 
             managed: Managed::NotYet,
         })
     };
+    if call.core.store.get(&call.key()).is_none() {
+        check_missing(call, &object)?;
+    }
     if call.core.store.get(&call.key()).is_none() && call.resource.strategy.create_on_update() {
         let written = write::create_object(call, object, Managed::NotYet, &options, &mut warnings).await;
         let written = call.asides.keep(written, &mut warnings)?;
@@ -78,8 +84,8 @@ pub(crate) async fn change_object(
         let versioned = !matches!(meta::of(&new).resource_version(), "" | "0")
             && meta::of(&new).resource_version() != meta::of(&old).resource_version();
         let unversioned = resource.strategy.unversioned_update();
+        check_uid(resource, &new, call.scope(), meta::of(&old).uid())?;
         meta::check_resource_version(&mut new, &old, unversioned, &resource.group_resource())?;
-        check_uid(resource, &new, &old)?;
         resource.default(&mut new);
         let attributes = Attributes {
             call,
@@ -99,13 +105,16 @@ pub(crate) async fn change_object(
             "" if operation == Operation::Bind => {}
             _ => separate_status(resource, &mut new, &old, status_only),
         }
-        meta::prepare_for_update(&mut new, &old, call.scope(), resource.strategy.generation())?;
+        // What was defaulted takes the form of the kind, so that it compares with what is stored.
+        resource.strategy.conform(&mut new).map_err(ApiError::bad_request)?;
         match call.path.subresource.as_str() {
             "" if operation != Operation::Bind => resource.strategy.prepare_update(&mut new, &old),
             "status" => resource.strategy.prepare_status_update(&mut new, &old),
             _ => {}
         }
         resource.strategy.conform(&mut new).map_err(ApiError::bad_request)?;
+        // A change that the kind takes back raises no generation.
+        meta::prepare_for_update(&mut new, &old, call.scope(), resource.strategy.generation())?;
         write::permit_roles(call, &new, Some(&old))?;
         let reservation = call.reserve(&mut new, Some(&old))?;
         if managed == Managed::NotYet {
@@ -117,7 +126,7 @@ pub(crate) async fn change_object(
                 let errors = resource.strategy.validate_part(part, &new, &old);
                 write::refuse_invalid(resource, &new, &errors)?;
             }
-            _ => write::validate_change(resource, &new, &old, call.scope())?,
+            _ => write::validate_change(resource, &new, &old, call.scope(), status_only)?,
         }
         let _claim = core.admission.validate(&attributes, &new, warnings).await?;
         if unchanged(&new, &old) {
@@ -162,19 +171,38 @@ pub(crate) fn is_free(resource: &ResourceType, object: &Value) -> bool {
         && !resource.strategy.is_held(object)
 }
 
-fn check_uid(resource: &ResourceType, new: &Value, old: &Value) -> Result<(), ApiError> {
-    let (wanted, found) = (meta::of(new).uid(), meta::of(old).uid());
+/// What is asked of a PUT of something that is not there, before it is found that it is not.
+fn check_missing(call: &Call<'_>, object: &Value) -> Result<(), ApiError> {
+    check_uid(&call.resource, object, call.scope(), "")?;
+    if !call.resource.strategy.create_on_update() {
+        return Ok(());
+    }
+    match meta::of(object).resource_version() {
+        "" => Ok(()),
+        given => meta::parse_resource_version(given).map(drop),
+    }
+}
+
+fn check_uid(resource: &ResourceType, new: &Value, scope: Scope<'_>, found: &str) -> Result<(), ApiError> {
+    let wanted = meta::of(new).uid();
     if wanted.is_empty() || wanted == found {
         return Ok(());
     }
-    let name = meta::of(old).name();
-    let namespace = meta::of(old).namespace();
+    let name = meta::of(new).name();
+    let namespace = match scope {
+        Scope::Namespace(namespace) => namespace,
+        Scope::Cluster => "",
+    };
     let place = if namespace.is_empty() {
         String::new()
     } else {
         format!("{namespace}/")
     };
-    let key = format!("/registry/{}/{place}{name}", resource.storage);
+    let folder = match resource.strategy.stored_under() {
+        Some(folder) => folder.to_owned(),
+        None => format!("{}/{}", resource.gvr.group, resource.gvr.resource),
+    };
+    let key = format!("/registry/{folder}/{place}{name}");
     Err(ApiError::update_uid_mismatch(
         &resource.group_resource(),
         name,

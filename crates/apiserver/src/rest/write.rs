@@ -7,6 +7,7 @@ use moorline_machinery::{
     apply::{self, Applied, ApplyError, FieldSet, Force, Kind, Writer},
     field::FieldError,
     meta::{self, Birth, Scope},
+    names::NameRule,
     status::{ApiError, Cause, Reason},
     time,
 };
@@ -142,6 +143,8 @@ pub(crate) async fn create_object(
         if resource.has_status() {
             resource.strategy.drop_status(&mut object);
         }
+        // What is stored is read with its defaults, also with those that follow from what the kind just added.
+        resource.default(&mut object);
         resource.strategy.conform(&mut object).map_err(ApiError::bad_request)?;
         permit_roles(call, &object, None)?;
         name_requester(call, &mut object);
@@ -306,11 +309,16 @@ pub(crate) fn check_applied(call: &Call<'_>, wanted: &Value) -> Result<(), ApiEr
     apply::check(wanted, &kind(&call.resource)).map_err(|error| ApiError::unknown(error.to_string()))
 }
 
-/// Everything that is wrong with a new object, at once.
+/// Everything that is wrong with a new object, at once; then what all kinds have in common.
 fn validate_new(resource: &ResourceType, object: &Value, scope: Scope<'_>) -> Result<(), ApiError> {
-    let mut errors = meta::validate(object, scope, resource.strategy.name_rule());
-    errors.extend(resource.strategy.validate(object));
-    refuse_invalid(resource, object, &errors)
+    let strategy = &resource.strategy;
+    let mut errors = Vec::new();
+    if let Some(look) = strategy.looks(false).first().filter(|_| !strategy.late_metadata()) {
+        errors = look.find_in_new(object, scope, strategy.name_rule());
+    }
+    errors.extend(strategy.validate(object));
+    refuse_invalid(resource, object, &errors)?;
+    refuse_invalid(resource, object, &meta::validate(object, scope, NameRule::PathSegment))
 }
 
 /// Everything that is wrong with a change, at once.
@@ -319,9 +327,13 @@ pub(crate) fn validate_change(
     object: &Value,
     old: &Value,
     scope: Scope<'_>,
+    status_only: bool,
 ) -> Result<(), ApiError> {
-    let mut errors = meta::validate(object, scope, resource.strategy.name_rule());
+    let mut errors = meta::validate(object, scope, NameRule::PathSegment);
     errors.extend(meta::validate_update(object, old));
+    for look in resource.strategy.looks(status_only) {
+        errors.extend(look.find(object, old, scope, resource.strategy.name_rule()));
+    }
     errors.extend(resource.strategy.validate_update(object, old));
     refuse_invalid(resource, object, &errors)
 }

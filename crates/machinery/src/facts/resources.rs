@@ -6,16 +6,23 @@
 //!   version APIVERSION                       the resources that follow belong to it
 //!   PLURAL KIND n|c WORD...                  namespaced or cluster-wide
 //!
-//!   short:a,b   short names                  gen        has a generation
+//!   short:a,b   short names                  gen[:change|:labels]  has a generation; only once it was changed; labels
+//!                                            count
 //!   cat:a,b     categories                   versioned  an update must say the version it is based on
 //!   verbs:a,b   verbs, unless all eight      put        an update of what is not there creates it
 //!   name:label|1035|path                     the rule for names, unless that of subdomains
 //!   fields:a,b=c                             selectable fields; `a=c` is the field c under the name a
 //!   sub:NAME[=KIND[@APIVERSION]][:a,b]       a subresource; its own kind and get, patch, update unless told
+//!   meta:LOOKS[/LOOKS]                       how often an update of the object, and of its status, looks at the metadata:
+//!                                            m as such, u at the change, M and U with any finalizers, - not at all;
+//!                                            u/u unless told
+//!   late                                     the metadata of a new object is looked at when all else is well
+//!   store:PATH                               where it is kept, as some errors say, unless under its plural
+//!   returned                                 the answer to a delete is the object
 //! ```
 
 use crate::{
-    meta::{Generation, UnversionedUpdate},
+    meta::{Finalizers, Generation, Look, UnversionedUpdate},
     names::NameRule,
 };
 
@@ -46,6 +53,16 @@ pub struct Resource {
     pub unversioned_update: UnversionedUpdate,
     /// Whether an update of what is not there creates it.
     pub create_on_update: bool,
+    /// How an update of the object looks at its metadata, beside what is done for all kinds.
+    pub looks: Vec<Look>,
+    /// The same for an update of its status.
+    pub status_looks: Vec<Look>,
+    /// Whether the metadata of a new object is looked at only when all else is well.
+    pub late_metadata: bool,
+    /// Where its objects are kept, as some errors say.
+    pub stored_under: &'static str,
+    /// Whether the answer to a delete is the object rather than a status.
+    pub returns_deleted: bool,
     /// Selectable fields beside name and namespace: how a selector calls them, and their path in the object.
     pub fields: Vec<(&'static str, &'static str)>,
 }
@@ -144,6 +161,11 @@ fn resource(api_version: &'static str, line: &'static str) -> Result<Resource, &
         generation: Generation::Untracked,
         unversioned_update: UnversionedUpdate::Overwrites,
         create_on_update: false,
+        looks: vec![Look::Change(Finalizers::Qualified)],
+        status_looks: vec![Look::Change(Finalizers::Qualified)],
+        late_metadata: false,
+        stored_under: plural,
+        returns_deleted: false,
         fields: Vec::new(),
     };
     for word in words {
@@ -152,7 +174,21 @@ fn resource(api_version: &'static str, line: &'static str) -> Result<Resource, &
             "short" => resource.short_names = value.split(',').collect(),
             "cat" => resource.categories = value.split(',').collect(),
             "verbs" => resource.verbs = value.split(',').collect(),
-            "gen" => resource.generation = Generation::ButStatus,
+            "gen" => {
+                resource.generation = match value {
+                    "" => Generation::ButStatus,
+                    "change" => Generation::SinceFirstChange,
+                    "labels" => Generation::AlsoLabels,
+                    _ => return Err("unknown rule for generations"),
+                }
+            }
+            "meta" => {
+                let (object, status) = value.split_once('/').unwrap_or((value, "u"));
+                (resource.looks, resource.status_looks) = (looks(object)?, looks(status)?);
+            }
+            "late" => resource.late_metadata = true,
+            "store" => resource.stored_under = value,
+            "returned" => resource.returns_deleted = true,
             "versioned" => resource.unversioned_update = UnversionedUpdate::Refused,
             "put" => resource.create_on_update = true,
             "name" => {
@@ -174,6 +210,19 @@ fn resource(api_version: &'static str, line: &'static str) -> Result<Resource, &
         }
     }
     Ok(resource)
+}
+
+fn looks(text: &str) -> Result<Vec<Look>, &'static str> {
+    let letters = text.chars().filter(|letter| *letter != '-');
+    letters
+        .map(|letter| match letter {
+            'm' => Ok(Look::Whole(Finalizers::Qualified)),
+            'u' => Ok(Look::Change(Finalizers::Qualified)),
+            'M' => Ok(Look::Whole(Finalizers::Any)),
+            'U' => Ok(Look::Change(Finalizers::Any)),
+            _ => Err("unknown look at metadata"),
+        })
+        .collect()
 }
 
 fn subresource(parent: &Resource, text: &'static str) -> Subresource {
@@ -248,7 +297,7 @@ mod tests {
     #[test]
     fn the_words_of_a_line_become_the_resource() {
         let text = "version apps/v1\nthings Thing n short:t cat:all gen versioned put name:label fields:a=b.c \
-                    sub:scale=Scale@autoscaling/v1 sub:log=Log:get";
+                    meta:mU/- store:odd/things sub:scale=Scale@autoscaling/v1 sub:log=Log:get";
         let resources = parse(text).unwrap();
         let thing = &resources[0];
         assert_eq!(
@@ -261,6 +310,11 @@ mod tests {
         );
         assert_eq!(thing.unversioned_update, UnversionedUpdate::Refused);
         assert_eq!(thing.fields, [("a", "b.c")]);
+        assert_eq!(
+            thing.looks,
+            [Look::Whole(Finalizers::Qualified), Look::Change(Finalizers::Any)]
+        );
+        assert_eq!((&*thing.status_looks, thing.stored_under), (&[][..], "odd/things"));
         assert_eq!(thing.subresource("scale").unwrap().api_version, "autoscaling/v1");
         assert_eq!(thing.subresource("scale").unwrap().verbs, ["get", "patch", "update"]);
         assert_eq!(thing.subresource("log").unwrap().verbs, ["get"]);

@@ -40,6 +40,10 @@ pub enum Generation {
     ButStatus,
     /// All outside of metadata. Custom kinds without a status subresource.
     ButMetadata,
+    /// Those of [`ButStatus`](Self::ButStatus), but a new object has no generation until its first change.
+    SinceFirstChange,
+    /// Those of [`ButMetadata`](Self::ButMetadata), and labels, by which objects of the kind are found.
+    AlsoLabels,
 }
 
 /// Whether an update may leave out the resource version it is based on.
@@ -85,7 +89,7 @@ pub fn prepare_for_create(object: &mut Value, birth: &Birth<'_>, generation: Gen
     }
     metadata.insert("creationTimestamp".to_owned(), time::format(birth.now).into());
     metadata.insert("uid".to_owned(), birth.uid.into());
-    if generation != Generation::Untracked {
+    if !matches!(generation, Generation::Untracked | Generation::SinceFirstChange) {
         metadata.insert("generation".to_owned(), 1.into());
     }
     let text = |key: &str| {
@@ -111,8 +115,12 @@ pub fn prepare_for_update(
     place(new, scope)?;
     let raised = match generation {
         Generation::Untracked => false,
-        Generation::ButStatus => differs(new, old, &["metadata", "status"]),
+        Generation::ButStatus | Generation::SinceFirstChange => differs(new, old, &["metadata", "status"]),
         Generation::ButMetadata => differs(new, old, &["metadata"]),
+        Generation::AlsoLabels => {
+            let labels = |object: &Value| object["metadata"]["labels"].clone();
+            differs(new, old, &["metadata"]) || !equal(&labels(new), &labels(old))
+        }
     };
     let Some(metadata) = of_mut(new) else {
         return Err(not_an_object());
@@ -163,23 +171,38 @@ pub fn check_resource_version(
             Err(ApiError::invalid(&kind, meta.name(), &[error]))
         }
         given if given == current => Ok(()),
-        given if given.parse::<u64>().is_ok() => Err(ApiError::modified(resource, meta.name())),
-        given => Err(ApiError::bad_request(format!(
-            "invalid resource version {}",
-            quote(given)
-        ))),
+        given => {
+            parse_resource_version(given)?;
+            Err(ApiError::modified(resource, meta.name()))
+        }
     }
 }
 
+/// The number that a resource version is; clients are told of another one in the words of Go, with a 500.
+pub fn parse_resource_version(given: &str) -> Result<u64, ApiError> {
+    given.parse().map_err(|_| ApiError::unknown(not_a_version(given)))
+}
+
+/// Why a text is no resource version.
+pub fn not_a_version(given: &str) -> String {
+    let digits = !given.is_empty() && given.bytes().all(|byte| byte.is_ascii_digit());
+    let why = if digits { "value out of range" } else { "invalid syntax" };
+    format!("strconv.ParseUint: parsing {}: {why}", quote(given))
+}
+
 /// Starts the deletion of an object that cannot go at once.
-pub fn mark_deleted(object: &mut Value, now: Timestamp, grace: Duration) {
+///
+/// No grace at all is not the same as one of no length: it leaves the field out.
+pub fn mark_deleted(object: &mut Value, now: Timestamp, grace: Option<Duration>) {
     let generation = of(object).generation();
     let Some(metadata) = of_mut(object) else { return };
     let then = now
-        .saturating_add(grace)
+        .saturating_add(grace.unwrap_or_default())
         .expect("adding whole seconds to a time stamp saturates");
     metadata.insert("deletionTimestamp".to_owned(), time::format(then).into());
-    metadata.insert("deletionGracePeriodSeconds".to_owned(), grace.as_secs().into());
+    if let Some(grace) = grace {
+        metadata.insert("deletionGracePeriodSeconds".to_owned(), grace.as_secs().into());
+    }
     if generation > 0 {
         metadata.insert("generation".to_owned(), (generation + 1).into());
     }
@@ -255,7 +278,7 @@ fn differs(new: &Value, old: &Value, ignored: &[&str]) -> bool {
 }
 
 /// Kubernetes' semantic equality: empty lists and maps equal absent ones, numbers equal by value.
-fn equal(left: &Value, right: &Value) -> bool {
+pub fn equal(left: &Value, right: &Value) -> bool {
     match (left, right) {
         (Value::Object(left_map), Value::Object(right_map)) => {
             left_map
@@ -372,6 +395,20 @@ mod tests {
     }
 
     #[test]
+    fn some_kinds_count_labels_and_some_count_from_their_first_change() {
+        let old = json!({"metadata": {"generation": 1}, "endpoints": []});
+        let mut new = json!({"metadata": {"labels": {"a": "b"}}, "endpoints": []});
+        prepare_for_update(&mut new, &old, Scope::Cluster, Generation::AlsoLabels).unwrap();
+        assert_eq!(of(&new).generation(), 2);
+        let mut driver = json!({"metadata": {"name": "d"}, "spec": {"a": 1}});
+        prepare_for_create(&mut driver, &birth(Scope::Cluster), Generation::SinceFirstChange).unwrap();
+        assert_eq!(of(&driver).generation(), 0);
+        let mut changed = json!({"metadata": {"name": "d"}, "spec": {"a": 2}});
+        prepare_for_update(&mut changed, &driver, Scope::Cluster, Generation::SinceFirstChange).unwrap();
+        assert_eq!(of(&changed).generation(), 1);
+    }
+
+    #[test]
     fn an_update_keeps_what_it_cannot_change() {
         let old = json!({"metadata": {
             "uid": "u", "creationTimestamp": "c", "deletionTimestamp": "d", "deletionGracePeriodSeconds": 30,
@@ -393,7 +430,9 @@ mod tests {
         assert_eq!(attempt("5", UnversionedUpdate::Refused).unwrap(), "5");
         assert_eq!(attempt("", UnversionedUpdate::Overwrites).unwrap(), "5");
         assert_eq!(attempt("4", UnversionedUpdate::Overwrites).unwrap_err().code(), 409);
-        assert_eq!(attempt("x", UnversionedUpdate::Overwrites).unwrap_err().code(), 400);
+        let odd = attempt("x", UnversionedUpdate::Overwrites).unwrap_err();
+        assert_eq!(odd.code(), 500);
+        assert_eq!(odd.to_string(), "strconv.ParseUint: parsing \"x\": invalid syntax");
         assert_eq!(
             attempt("", UnversionedUpdate::Refused).unwrap_err().to_string(),
             "configmaps \"c\" is invalid: metadata.resourceVersion: Invalid value: 0: must be specified for an update"
@@ -406,7 +445,7 @@ mod tests {
         mark_deleted(
             &mut object,
             "2026-01-01T00:00:00Z".parse().unwrap(),
-            Duration::from_secs(30),
+            Some(Duration::from_secs(30)),
         );
         assert_eq!(
             object["metadata"],

@@ -19,7 +19,63 @@ const FIELD_MANAGER_MAX: usize = 128;
 const SUBRESOURCE_MAX: usize = 256;
 const IMMUTABLE: &str = "field is immutable";
 
-/// What is wrong with the metadata of a new object.
+/// Which finalizers a kind takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Finalizers {
+    /// Any that are well formed. Custom kinds, and what tells of kinds and admission.
+    Any,
+    /// Those that name the domain of whoever waits, and the few that Kubernetes knows by a bare name. All others.
+    Qualified,
+}
+
+/// One look at the metadata of what is written. A kind may look more than once, and tells everything as often as it
+/// sees it: clients compare the causes of a refusal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Look {
+    /// At the new metadata as such: [`validate`].
+    Whole(Finalizers),
+    /// At what changed: [`validate_update`].
+    Change(Finalizers),
+}
+
+impl Look {
+    /// What it finds.
+    pub fn find(self, new: &Value, old: &Value, scope: Scope<'_>, rule: NameRule) -> Vec<FieldError> {
+        let (mut errors, finalizers) = match self {
+            Self::Whole(finalizers) => (validate(new, scope, rule), finalizers),
+            Self::Change(finalizers) => (validate_update(new, old), finalizers),
+        };
+        finalizers.validate(of(new), &mut errors);
+        errors
+    }
+
+    /// What it finds in something new.
+    pub fn find_in_new(self, new: &Value, scope: Scope<'_>, rule: NameRule) -> Vec<FieldError> {
+        let (Self::Whole(finalizers) | Self::Change(finalizers)) = self;
+        let mut errors = validate(new, scope, rule);
+        finalizers.validate(of(new), &mut errors);
+        errors
+    }
+}
+
+impl Finalizers {
+    fn validate(self, meta: Meta<'_>, errors: &mut Vec<FieldError>) {
+        if self == Self::Any {
+            return;
+        }
+        let metadata = Path::root("metadata");
+        let path = metadata.child("finalizers");
+        for (index, finalizer) in meta.finalizers().enumerate() {
+            let known = ["kubernetes", FINALIZER_ORPHAN, FINALIZER_FOREGROUND].contains(&finalizer);
+            if !finalizer.contains('/') && !known {
+                let why = "name is neither a standard finalizer name nor is it fully qualified";
+                errors.push(FieldError::invalid(&path.index(index), finalizer, why));
+            }
+        }
+    }
+}
+
+/// What is wrong with metadata as such.
 pub fn validate(object: &Value, scope: Scope<'_>, rule: NameRule) -> Vec<FieldError> {
     let (meta, path) = (of(object), Path::root("metadata"));
     let mut errors = Vec::new();
@@ -37,12 +93,12 @@ pub fn validate(object: &Value, scope: Scope<'_>, rule: NameRule) -> Vec<FieldEr
     errors
 }
 
-/// What is wrong with an update of metadata, beside what [`validate`] finds in the new object.
+/// What is wrong with an update of metadata. Much of it [`validate`] finds too.
 pub fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
-    let (new, old, path) = (of(new), of(old), Path::root("metadata"));
+    let (new_meta, old, path) = (of(new), of(old), Path::root("metadata"));
     let mut errors = Vec::new();
     if old.is_deleting() {
-        let mut added: Vec<&str> = new
+        let mut added: Vec<&str> = new_meta
             .finalizers()
             .filter(|finalizer| !old.has_finalizer(finalizer))
             .collect();
@@ -57,13 +113,17 @@ pub fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
             errors.push(FieldError::forbidden(&path.child("finalizers"), why));
         }
     }
-    if new.resource_version().is_empty() {
+    if new_meta.resource_version().is_empty() {
         let why = "must be specified for an update";
         errors.push(FieldError::invalid(&path.child("resourceVersion"), "", why));
     }
-    if new.generation() < old.generation() {
+    if new_meta.generation() < old.generation() {
         let why = "must not be decremented";
-        errors.push(FieldError::invalid(&path.child("generation"), new.generation(), why));
+        errors.push(FieldError::invalid(
+            &path.child("generation"),
+            new_meta.generation(),
+            why,
+        ));
     }
     for key in [
         "name",
@@ -73,7 +133,7 @@ pub fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
         "deletionTimestamp",
         "deletionGracePeriodSeconds",
     ] {
-        let (new, old) = (present(new, key), present(old, key));
+        let (new, old) = (present(new_meta, key), present(old, key));
         if new != old {
             let shown = match key {
                 "name" | "namespace" | "uid" => new.cloned().unwrap_or_else(|| json!("")),
@@ -82,6 +142,10 @@ pub fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
             errors.push(FieldError::invalid(&path.child(key), shown, IMMUTABLE));
         }
     }
+    validate_labels(new_meta, &path, &mut errors);
+    validate_annotations(new_meta, &path, &mut errors);
+    validate_owner_references(new_meta, &path, &mut errors);
+    validate_managed_fields(new_meta, &path, &mut errors);
     errors
 }
 
@@ -343,5 +407,26 @@ mod tests {
             "metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, found new \
              finalizers []string{\"b\", \"c\"}"
         );
+    }
+
+    #[test]
+    fn only_finalizers_of_kubernetes_may_have_bare_names() {
+        let object = json!({"metadata": {"name": "a", "finalizers": ["mine", "orphan", "example.com/f"]}});
+        let find = |look: Look| look.find(&object, &object, Scope::Cluster, NameRule::DnsSubdomain);
+        assert_eq!(find(Look::Whole(Finalizers::Any)), []);
+        let found = find(Look::Whole(Finalizers::Qualified));
+        assert_eq!(
+            found[0].to_string(),
+            "metadata.finalizers[0]: Invalid value: \"mine\": name is neither a standard finalizer name nor is it fully \
+             qualified"
+        );
+        assert_eq!(found.len(), 1);
+    }
+
+    #[test]
+    fn a_look_at_a_change_finds_bad_labels_once_more() {
+        let old = json!({"metadata": {"name": "a", "resourceVersion": "1"}});
+        let new = json!({"metadata": {"name": "a", "resourceVersion": "1", "labels": {"a": "-"}}});
+        assert_eq!(fields(&validate_update(&new, &old)), ["metadata.labels"]);
     }
 }

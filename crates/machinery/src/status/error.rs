@@ -179,6 +179,15 @@ impl ApiError {
         )
     }
 
+    /// A deletion that a controller carries out names another object than the one that is there.
+    pub fn precondition_failed(resource: &GroupResource, name: &str, field: &str, wanted: &str, found: &str) -> Self {
+        ApiError::conflict(
+            resource,
+            name,
+            format_args!("Precondition failed: {field} in precondition: {wanted}, {field} in object meta: {found}"),
+        )
+    }
+
     /// 409: fields are owned by other managers.
     pub fn apply_conflict(message: impl Into<String>, causes: Vec<Cause>) -> Self {
         ApiError::new(409, Reason::Conflict, message).with_details(Details {
@@ -278,6 +287,19 @@ impl ApiError {
             "only the following media types are accepted: {}",
             comma_separated(accepted)
         );
+        ApiError::new(406, Reason::NotAcceptable, message)
+    }
+
+    /// The client asked for the metadata of one object and gets a list. `list` is what Go calls its type.
+    pub fn metadata_of_a_list(list: &str) -> Self {
+        let message = format!("you requested PartialObjectMetadata, but the requested object is a list (*{list})");
+        ApiError::new(406, Reason::NotAcceptable, message)
+    }
+
+    /// The client asked for the metadata of a list and gets one object. `object` is what Go calls its type.
+    pub fn metadata_of_no_list(object: &str) -> Self {
+        let message =
+            format!("you requested PartialObjectMetadataList, but the requested object is not a list (*{object})");
         ApiError::new(406, Reason::NotAcceptable, message)
     }
 

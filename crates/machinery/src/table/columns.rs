@@ -1,16 +1,17 @@
 //! The columns of the built-in kinds, as data.
 
-use super::{Cell, Column, Columns, Holds, Width, cells, pod, workload};
+use super::{Cell, Column, Columns, Holds, Width, cells, pod, rare, workload};
 
 /// The columns of a kind. Kinds that are not listed show a name and a date.
 pub(super) fn of(api_version: &str, kind: &str) -> Option<Columns> {
     let found = KINDS
         .iter()
+        .chain(rare::KINDS)
         .find(|(version, name, _)| *version == api_version && *name == kind);
     found.map(|(_, kind, columns)| Columns::Builtin { kind, columns })
 }
 
-const fn name() -> Column {
+pub(super) const fn name() -> Column {
     Column {
         name: "Name",
         holds: Holds::Text,
@@ -19,7 +20,7 @@ const fn name() -> Column {
     }
 }
 
-const fn age() -> Column {
+pub(super) const fn age() -> Column {
     Column {
         name: "Age",
         holds: Holds::Text,
@@ -28,7 +29,7 @@ const fn age() -> Column {
     }
 }
 
-const fn text(name: &'static str, cell: Cell) -> Column {
+pub(super) const fn text(name: &'static str, cell: Cell) -> Column {
     Column {
         name,
         holds: Holds::Text,
@@ -37,7 +38,7 @@ const fn text(name: &'static str, cell: Cell) -> Column {
     }
 }
 
-const fn integer(name: &'static str, cell: Cell) -> Column {
+pub(super) const fn integer(name: &'static str, cell: Cell) -> Column {
     Column {
         name,
         holds: Holds::Integer,
@@ -46,7 +47,7 @@ const fn integer(name: &'static str, cell: Cell) -> Column {
     }
 }
 
-const fn boolean(name: &'static str, cell: Cell) -> Column {
+pub(super) const fn boolean(name: &'static str, cell: Cell) -> Column {
     Column {
         name,
         holds: Holds::Boolean,
@@ -65,7 +66,7 @@ const fn wide(name: &'static str, cell: Cell) -> Column {
 }
 
 /// Columns that only take their text from a path.
-const fn at(name: &'static str, path: &'static str) -> Column {
+pub(super) const fn at(name: &'static str, path: &'static str) -> Column {
     text(name, Cell::Text(path, ""))
 }
 
@@ -114,7 +115,10 @@ const REPLICAS: &[Column] = &[
     SELECTOR,
 ];
 
-const KINDS: &[(&str, &str, &[Column])] = &[
+/// The columns of the kind of a version.
+pub(super) type Kind = (&'static str, &'static str, &'static [Column]);
+
+const KINDS: &[Kind] = &[
     (
         "v1",
         "Pod",

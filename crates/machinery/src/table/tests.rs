@@ -407,3 +407,65 @@ fn partial_lists_keep_the_metadata_of_list_and_items() {
         })
     );
 }
+
+#[test]
+fn kinds_that_few_look_at_have_the_columns_of_kubernetes() {
+    let row = |api_version: &str, kind: &str, object: Value| {
+        let printer = Printer::builtin(api_version, kind);
+        let mut cells = printer.row(&object, now(), IncludeObject::None)["cells"].take();
+        let columns = printer.column_definitions();
+        let names: Vec<&str> = columns
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|column| column["name"].as_str())
+            .collect();
+        (names.join(" "), cells.take())
+    };
+    let created = "2026-01-09T23:59:50Z";
+    let driver = json!({"metadata": {"name": "d", "creationTimestamp": created},
+        "spec": {"attachRequired": false, "volumeLifecycleModes": ["Persistent", "Ephemeral"],
+        "tokenRequests": [{"audience": "a"}, {"audience": "b"}]}});
+    assert_eq!(
+        row("storage.k8s.io/v1", "CSIDriver", driver),
+        (
+            "Name AttachRequired PodInfoOnMount StorageCapacity TokenRequests RequiresRepublish Modes Age".to_owned(),
+            json!(["d", false, false, false, "a,b", false, "Persistent,Ephemeral", "10s"])
+        )
+    );
+    let level = json!({"metadata": {"name": "l", "creationTimestamp": created}, "spec": {"type": "Limited",
+        "limited": {"nominalConcurrencyShares": 30, "limitResponse": {"type": "Reject"}}}});
+    assert_eq!(
+        row("flowcontrol.apiserver.k8s.io/v1", "PriorityLevelConfiguration", level).1,
+        json!(["l", "Limited", 30, "<none>", "<none>", "<none>", "10s"])
+    );
+    let policy = json!({"metadata": {"name": "p", "creationTimestamp": created}, "spec": {"validations": [{}, {}],
+        "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}}});
+    assert_eq!(
+        row("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy", policy).1,
+        json!(["p", 2, "v1/ConfigMap", "10s"])
+    );
+    let binding = json!({"metadata": {"name": "b", "creationTimestamp": created}, "spec": {"policyName": "p",
+        "paramRef": {"name": "c"}}});
+    assert_eq!(
+        row(
+            "admissionregistration.k8s.io/v1",
+            "ValidatingAdmissionPolicyBinding",
+            binding
+        )
+        .1,
+        json!(["b", "p", "*/c", "10s"])
+    );
+    let address = json!({"metadata": {"name": "10.0.0.1"}, "spec": {"parentRef": {"resource": "services",
+        "namespace": "default", "name": "s"}}});
+    assert_eq!(
+        row("networking.k8s.io/v1", "IPAddress", address).1,
+        json!(["10.0.0.1", "services/default/s"])
+    );
+    let schema = json!({"metadata": {"name": "f", "creationTimestamp": created}, "spec": {"matchingPrecedence": 5,
+        "priorityLevelConfiguration": {"name": "l"}}});
+    assert_eq!(
+        row("flowcontrol.apiserver.k8s.io/v1", "FlowSchema", schema).1,
+        json!(["f", "l", 5, "<none>", "10s", "?"])
+    );
+}

@@ -44,7 +44,12 @@ pub(super) fn note_transition(attributes: &Attributes<'_>, volume: &mut Value) {
     let (now, before) = (&volume["status"], &old["status"]);
     let told = !now["lastPhaseTransitionTime"].is_null()
         && now["lastPhaseTransitionTime"] != before["lastPhaseTransitionTime"];
-    if now["phase"] != before["phase"] && !told {
+    if now["phase"] == before["phase"] && now["lastPhaseTransitionTime"].is_null() {
+        let since = before["lastPhaseTransitionTime"].clone();
+        if !since.is_null() {
+            volume["status"]["lastPhaseTransitionTime"] = since;
+        }
+    } else if now["phase"] != before["phase"] && !told {
         volume["status"]["lastPhaseTransitionTime"] = time::format(attributes.call.core.world.now()).into();
     }
 }

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{absent, dig, each, empty, is, object_at, part, pod};
+use crate::builtin::states::TEMPLATE_GENERATION;
 
 fn spec_with_template(fields: &mut Map<String, Value>) -> Option<&mut Map<String, Value>> {
     let spec = part(fields, "spec")?;
@@ -76,6 +77,8 @@ pub(super) fn stateful_set(fields: &mut Map<String, Value>) {
 }
 
 pub(super) fn daemon_set(fields: &mut Map<String, Value>) {
+    let annotations = object_at(object_at(fields, "metadata"), "annotations");
+    empty(annotations, TEMPLATE_GENERATION, || json!("0"));
     let Some(spec) = spec_with_template(fields) else { return };
     absent(spec, "revisionHistoryLimit", || json!(10));
     let strategy = object_at(spec, "updateStrategy");

@@ -47,6 +47,9 @@ fn generated_selector(object: &At<'_>, errors: &mut Errors) {
     }
     let uid = dig(object.value, &["metadata", "uid"]);
     let selector = spec.at("selector");
+    if !selector.is_set() {
+        return;
+    }
     let own = dig(selector.value, &["matchLabels", "batch.kubernetes.io/controller-uid"]);
     let former = dig(selector.value, &["matchLabels", "controller-uid"]);
     let labels = dig(selector.value, &["matchLabels"]).as_object().map_or(0, Map::len);

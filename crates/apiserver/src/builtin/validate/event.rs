@@ -6,14 +6,30 @@ use super::at::{At, Errors};
 
 /// An event of the core group. Those that the newer API wrote are held to its rules.
 pub(super) fn event(object: &At<'_>, errors: &mut Errors) {
-    let (namespace, involved) = (object.at("metadata"), object.at("involvedObject"));
-    let namespace = namespace.at("namespace");
-    let of = involved.at("namespace");
+    let (metadata, involved) = (object.at("metadata"), object.at("involvedObject"));
+    let (namespace, of) = (metadata.at("namespace"), involved.at("namespace"));
+    let is_new = object.at("eventTime").is_set();
     // An event about an object of the cluster lies in the default namespace.
-    let matches = of.text() == namespace.text() || (of.text().is_empty() && namespace.text() == "default");
-    if !matches && !of.text().is_empty() {
-        of.invalid(errors, "does not match event.namespace");
+    let matches = match (of.text(), namespace.text()) {
+        ("", "default") => true,
+        ("", "kube-system") => is_new,
+        (of, namespace) => of == namespace || (is_new && !of.is_empty()),
+    };
+    if !matches {
+        of.invalid_as(errors, of.text(), "does not match event.namespace");
     }
+    if !is_new {
+        return;
+    }
+    let controller = object.at("reportingComponent");
+    if controller.text().is_empty() {
+        controller.missing(errors, "");
+    }
+    controller.follow(errors, names::qualified_name);
+    for name in ["reportingInstance", "action", "reason"] {
+        text(object, name, name, 128, Need::Required, errors);
+    }
+    text(object, "message", "message", 1024, Need::Optional, errors);
 }
 
 /// An event of the newer API, at whose creation more is asked.

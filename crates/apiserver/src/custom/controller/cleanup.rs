@@ -99,7 +99,7 @@ impl Controller {
             return None;
         }
         family.refresh(&mut object);
-        meta::mark_deleted(&mut object, self.world.now(), Duration::ZERO);
+        meta::mark_deleted(&mut object, self.world.now(), Some(Duration::ZERO));
         Some(self.store.update(key, wire::to_stored_with_version(&object), seen))
     }
 

@@ -160,7 +160,7 @@ impl Server {
 
     fn delete(&mut self, name: &str) {
         self.change(name, |definition| {
-            meta::mark_deleted(definition, Timestamp::UNIX_EPOCH, Duration::ZERO);
+            meta::mark_deleted(definition, Timestamp::UNIX_EPOCH, Some(Duration::ZERO));
             definition::prepare_delete(definition);
         });
     }

@@ -396,7 +396,11 @@ fn a_deleted_definition_waits_for_its_objects() {
     let mut object = definition(|_| {});
     object["metadata"]["finalizers"] = json!(["mine"]);
     object["metadata"]["generation"] = 4.into();
-    meta::mark_deleted(&mut object, jiff::Timestamp::UNIX_EPOCH, std::time::Duration::ZERO);
+    meta::mark_deleted(
+        &mut object,
+        jiff::Timestamp::UNIX_EPOCH,
+        Some(std::time::Duration::ZERO),
+    );
     prepare_delete(&mut object);
     prepare_delete(&mut object);
     assert_eq!(object["metadata"]["finalizers"], json!(["mine", CLEANUP]));
