@@ -30,7 +30,12 @@ static SERVICE_ADDRESS: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"\b10\.96\.\d{1,3}\.\d{1,3}\b").expect("a fixed pattern"));
 static OWN_ADDRESS: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"\b127\.0\.0\.1:\d{4,5}\b").expect("a fixed pattern"));
-static NUMBER: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\b\d+\b").expect("a fixed pattern"));
+/// A number, or one that is no revision because it counts bytes or begins an example of a name.
+static NUMBER: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\b\d+\b( bytes|-abc)?").expect("a fixed pattern"));
+/// What a certificate is known by, and the end of the name of a volume that a server adds to pods.
+static OWN_NAMES: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"\b(X509SHA256=)[0-9a-f]{64}|\b(kube-api-access-)[a-z0-9]{5}\b").expect("a fixed pattern")
+});
 static AGE: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"^(\d+[smhdy])+$|^<invalid>$").expect("a fixed pattern"));
 
 /// The names that one server's values have been given in one scenario.
@@ -195,17 +200,14 @@ impl Canonical {
             let quoted = strings.next().and_then(Result::ok);
             let end = start + strings.byte_offset();
             let object = quoted.and_then(|quoted| serde_json::from_str::<Map<String, Value>>(&quoted).ok());
-            match object {
-                Some(object) => {
-                    done.push_str(&rest[..start]);
-                    let canonical = self.object(object, place);
-                    done.push_str(&Value::String(canonical.to_string()).to_string());
-                    rest = &rest[end..];
-                }
-                None => {
-                    done.push_str(&rest[..start + 1]);
-                    rest = &rest[start + 1..];
-                }
+            if let Some(object) = object {
+                done.push_str(&rest[..start]);
+                let canonical = self.object(object, place);
+                done.push_str(&Value::String(canonical.to_string()).to_string());
+                rest = &rest[end..];
+            } else {
+                done.push_str(&rest[..=start]);
+                rest = &rest[start + 1..];
             }
         }
         done + rest
@@ -240,6 +242,7 @@ impl Canonical {
         });
         let text = UID.replace_all(&text, |found: &Captures<'_>| self.name(&found[0], "uid", place));
         let text = SERVICE_ADDRESS.replace_all(&text, |found: &Captures<'_>| self.name(&found[0], "address", place));
+        let text = OWN_NAMES.replace_all(&text, "$1$2<its own>");
         let mut text = OWN_ADDRESS.replace_all(&text, "<own address>").into_owned();
         for (name, canonical) in &self.generated {
             text = text.replace(name.as_str(), canonical);

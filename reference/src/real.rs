@@ -161,9 +161,7 @@ impl Programs {
             .arg(format!("--service-account-signing-key-file={}", file("apiserver.key")))
             .arg(format!("--authentication-config={}", authentication.display()))
             .args(["--authorization-mode=RBAC", "--allow-privileged"])
-            .arg("--endpoint-reconciler-type=none")
-            // No controller manager makes the accounts that this one insists on.
-            .arg("--disable-admission-plugins=ServiceAccount");
+            .arg("--endpoint-reconciler-type=none");
         Running::start(command, &folder.join("kube-apiserver.log"))
     }
 }

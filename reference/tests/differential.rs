@@ -17,7 +17,7 @@ use http::Method;
 use jiff::Timestamp;
 use moorline_apiserver::{
     certificates::Certificates,
-    server::{ApiServer, Config},
+    server::{ApiServer, Config, Upkeep},
 };
 use moorline_reference::{
     accepted::{self, Accepted},
@@ -49,6 +49,8 @@ async fn our_answers_are_those_of_a_real_api_server() {
     let certificates = Certificates::open(&folder.path().join("pki"), &[], Timestamp::now()).unwrap();
     let config = Config {
         directory: Some(folder.path().to_owned()),
+        // The real one has no controller manager beside it.
+        upkeep: Upkeep::Own,
         ..Config::ephemeral()
     };
     let server = ApiServer::start(config).await.unwrap();
@@ -59,12 +61,12 @@ async fn our_answers_are_those_of_a_real_api_server() {
         Some(names) => names
             .split(',')
             .flat_map(|name| {
-                let named = corpus::named(name);
+                let found = corpus::named(name);
                 assert!(
-                    !named.is_empty(),
+                    !found.is_empty(),
                     "MOORLINE_SCENARIO: there is no generator or scenario {name:?}"
                 );
-                named
+                found
             })
             .collect(),
         None => corpus::all(

@@ -49,8 +49,19 @@ pub struct Config {
     pub for_pods: Option<IpAddr>,
     /// The addresses of services; see [`SERVICE_RANGE`] for those that they have otherwise.
     pub services: String,
+    /// What it does by itself.
+    pub upkeep: Upkeep,
     /// Time and chance.
     pub world: Arc<dyn World>,
+}
+
+/// What a server does by itself, straight on its store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Upkeep {
+    /// Also the work of a controller manager: garbage, namespaces that end, default accounts, the status of quotas.
+    Whole,
+    /// What a kube-apiserver without a controller manager does: to be held against one.
+    Own,
 }
 
 impl Config {
@@ -61,6 +72,7 @@ impl Config {
             listen: ([127, 0, 0, 1], 0).into(),
             for_pods: None,
             services: SERVICE_RANGE.to_owned(),
+            upkeep: Upkeep::Whole,
             world: Arc::new(RealWorld),
         }
     }
@@ -123,13 +135,14 @@ pub enum StartError {
 impl Embedded {
     /// Starts a server in memory. Once this returns it answers, and what it brings along is there.
     pub async fn ephemeral(world: Arc<dyn World>) -> Result<Self, StartError> {
-        Self::start(None, &[], SERVICE_RANGE, world).await
+        Self::start(None, &[], SERVICE_RANGE, Upkeep::Whole, world).await
     }
 
     async fn start(
         directory: Option<PathBuf>,
         names: &[ServerName],
         services: &str,
+        upkeep: Upkeep,
         world: Arc<dyn World>,
     ) -> Result<Self, StartError> {
         let now = world.now();
@@ -189,7 +202,7 @@ impl Embedded {
         core.admission.ask_webhooks(Arc::clone(&client));
         let definitions = custom::controller::Controller::start(Arc::clone(&core), client).map_err(|e| prepare(&e))?;
         controllers.spawn(definitions.run());
-        controllers::spawn(&core, &mut controllers).map_err(|error| prepare(&error))?;
+        controllers::spawn(&core, upkeep, &mut controllers).map_err(|error| prepare(&error))?;
         Ok(Self {
             core,
             certificates,
@@ -224,13 +237,14 @@ impl ApiServer {
             listen,
             for_pods,
             services,
+            upkeep,
             world,
         } = config;
         let is_known = |address: &IpAddr| address.is_unspecified() || address.is_loopback();
         let addresses = [Some(listen.ip()), for_pods].into_iter().flatten();
         let foreign = addresses.filter(|address| !is_known(address));
         let names: Vec<ServerName> = foreign.map(ServerName::Address).collect();
-        let mut embedded = Embedded::start(directory, &names, &services, world).await?;
+        let mut embedded = Embedded::start(directory, &names, &services, upkeep, world).await?;
         embedded
             .controllers
             .spawn(controllers::identity::run(Arc::clone(&embedded.core)));

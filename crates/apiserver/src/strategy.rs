@@ -24,6 +24,15 @@ pub(crate) enum Propagation {
     Orphan,
 }
 
+/// What is wrong with an update.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    /// With the object that comes of it.
+    pub(crate) object: Vec<FieldError>,
+    /// With the change.
+    pub(crate) change: Vec<FieldError>,
+}
+
 /// Where the numbers of a scale are found, as JSON pointers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ScalePaths {
@@ -74,9 +83,9 @@ pub(crate) trait Strategy: Send + Sync {
         &[Look::Change(Finalizers::Any)]
     }
 
-    /// Whether the metadata of a new object is looked at only when all else is well.
-    fn late_metadata(&self) -> bool {
-        false
+    /// How the metadata of a new object is looked at; none where that is done only when all else is well.
+    fn first_look(&self) -> Option<Look> {
+        Some(Look::Whole(Finalizers::Any))
     }
 
     /// Where objects are kept, as some errors say; under group and plural unless told.
@@ -159,6 +168,12 @@ pub(crate) trait Strategy: Send + Sync {
         let _ = (object, old);
     }
 
+    /// What everyone is told who deletes an object, with or without a word on what it owns.
+    fn warnings_on_delete(&self, named_propagation: bool) -> Option<&'static str> {
+        let _ = named_propagation;
+        None
+    }
+
     /// Whether the answer to a delete is the object rather than a status.
     fn returns_deleted(&self) -> bool {
         false
@@ -222,10 +237,10 @@ pub(crate) trait Strategy: Send + Sync {
         Vec::new()
     }
 
-    /// What is wrong with a change of an object, besides what is wrong with the object itself.
-    fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
+    /// What is wrong with an object that is changed, and with the change.
+    fn validate_update(&self, object: &Value, old: &Value) -> Findings {
         let _ = (object, old);
-        Vec::new()
+        Findings::default()
     }
 
     /// Keeps of the old object what a write to one of its parts may not touch.

@@ -76,7 +76,13 @@ pub fn scenario(name: &str) -> Option<Scenario> {
         seed,
     };
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": place.namespace}});
-    let mut steps = vec![Step::post("/api/v1/namespaces", &namespace).until(Until::Ignored)];
+    // No controller manager makes the account that pods run as.
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
+    let accounts = place.collection("/api/v1", "serviceaccounts");
+    let mut steps = vec![
+        Step::post("/api/v1/namespaces", &namespace).until(Until::Ignored),
+        Step::post(accounts, &account).until(Until::Ignored),
+    ];
     steps.extend(draw(&mut Rng::with_seed(seed), &place));
     let gone = Step::delete(format!("/api/v1/namespaces/{}", place.namespace));
     steps.push(gone.until(Until::Ignored));

@@ -37,6 +37,14 @@ pub(super) fn first(group: &str, kind: &str, object: &mut Value) {
     }
 }
 
+/// What an update of the status keeps of the old object, beyond all that is not status.
+pub(super) fn next_status(group: &str, kind: &str, object: &mut Value, old: &Value) {
+    if (group, kind) == ("apps", "DaemonSet") {
+        let before = template_generation(old).and_then(|text| text.parse().ok()).unwrap_or(0);
+        set_template_generation(object, before);
+    }
+}
+
 /// How often the template of a daemon set changed: a field once, now kept among the annotations.
 pub(super) const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 

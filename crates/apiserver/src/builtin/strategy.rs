@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::{autoscalers, conform, defaults, events, schema, states, validate};
 use crate::{
     custom,
-    strategy::{Propagation, ScalePaths, Strategy},
+    strategy::{Findings, Propagation, ScalePaths, Strategy},
 };
 
 /// A built-in kind.
@@ -71,8 +71,8 @@ impl Strategy for Builtin {
         }
     }
 
-    fn late_metadata(&self) -> bool {
-        self.resource.late_metadata
+    fn first_look(&self) -> Option<Look> {
+        self.resource.first_look
     }
 
     fn stored_under(&self) -> Option<&str> {
@@ -239,12 +239,27 @@ impl Strategy for Builtin {
         }
     }
 
-    fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
+    fn validate_update(&self, object: &Value, old: &Value) -> Findings {
         if self.is_definition() {
-            return custom::definition::validate_update(object, old);
+            return Findings {
+                object: Vec::new(),
+                change: custom::definition::validate_update(object, old),
+            };
         }
-        let mut errors = validate::object(self.group, self.kind, object);
-        errors.extend(validate::change(self.group, self.kind, object, old));
-        errors
+        Findings {
+            object: validate::object(self.group, self.kind, object),
+            change: validate::change(self.group, self.kind, object, old),
+        }
+    }
+
+    fn prepare_status_update(&self, object: &mut Value, old: &Value) {
+        states::next_status(self.group, self.kind, object, old);
+    }
+
+    fn warnings_on_delete(&self, named_propagation: bool) -> Option<&'static str> {
+        ((self.group, self.kind) == ("batch", "Job") && !named_propagation).then_some(
+            "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them \
+             or set propagationPolicy=Orphan to suppress this warning",
+        )
     }
 }

@@ -21,17 +21,20 @@ use std::sync::Arc;
 use moorline_store::ReadError;
 use tokio::task::JoinSet;
 
-use crate::core::Core;
+use crate::{core::Core, server::Upkeep};
 
-/// Starts every controller.
-pub(crate) fn spawn(core: &Arc<Core>, tasks: &mut JoinSet<()>) -> Result<(), ReadError> {
+/// Starts the controllers.
+pub(crate) fn spawn(core: &Arc<Core>, upkeep: Upkeep, tasks: &mut JoinSet<()>) -> Result<(), ReadError> {
     roles::spawn(core, tasks)?;
+    events::spawn(core, tasks);
+    if upkeep == Upkeep::Own {
+        return Ok(());
+    }
     service_accounts::spawn(core, tasks)?;
     namespaces::spawn(core, tasks)?;
     storage::spawn(core, tasks)?;
     quotas::spawn(core, tasks)?;
     node_taints::spawn(core, tasks)?;
     collector::spawn(core, tasks);
-    events::spawn(core, tasks);
     Ok(())
 }

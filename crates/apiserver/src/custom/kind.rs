@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     resource::ResourceType,
-    strategy::{ScalePaths, Strategy},
+    strategy::{Findings, ScalePaths, Strategy},
     wire,
 };
 
@@ -239,11 +239,14 @@ impl Strategy for CustomKind {
         errors
     }
 
-    fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
+    fn validate_update(&self, object: &Value, old: &Value) -> Findings {
         let mut errors = self.this().schema().validate_update(object, old);
         self.check_scale(object, &mut errors);
         self.check_rules(object, Some(old), &mut errors);
-        errors
+        Findings {
+            object: Vec::new(),
+            change: errors,
+        }
     }
 
     fn printer_columns(&self) -> Option<&[PrinterColumn]> {
@@ -388,9 +391,9 @@ mod tests {
     fn a_change_is_held_against_rules_about_what_was_before() {
         let strategy = &resource(|_| {}).strategy;
         let (two, three) = (object(&json!({ "replicas": 2 })), object(&json!({ "replicas": 3 })));
-        assert_eq!(strategy.validate_update(&three, &two), Vec::new());
+        assert_eq!(strategy.validate_update(&three, &two).change, Vec::new());
         assert_eq!(
-            said(&strategy.validate_update(&two, &three)),
+            said(&strategy.validate_update(&two, &three).change),
             ["spec.replicas: Invalid value: 2: only up"]
         );
     }

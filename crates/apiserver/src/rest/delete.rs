@@ -108,7 +108,8 @@ fn invalid(error: FieldError) -> ApiError {
 /// DELETE of one object.
 pub(crate) async fn delete(call: &Call<'_>) -> Result<Response<Body>, ApiError> {
     let options = DeleteOptions::parse(call)?;
-    let mut warnings = Vec::new();
+    let warning = call.resource.strategy.warnings_on_delete(options.propagation.is_some());
+    let mut warnings: Vec<String> = warning.map(str::to_owned).into_iter().collect();
     let deleted = delete_object(call, &call.path.name, &options, &mut warnings).await;
     let deleted = call.asides.keep(deleted, &mut warnings)?;
     let mut response = match deleted {

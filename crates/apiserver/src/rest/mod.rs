@@ -31,6 +31,7 @@ pub(crate) use options::WriteOptions;
 use crate::{
     auth::User,
     body::Body,
+    builtin,
     core::Core,
     custom,
     negotiate::{Answer, Form, Number},
@@ -119,7 +120,7 @@ pub(crate) async fn handle(call: &Call<'_>) -> Result<Response<Body>, ApiError> 
     check_form(call)?;
     match (call.verb, call.path.subresource.as_str()) {
         (Verb::Get, "" | "status" | "approval" | "ephemeralcontainers" | "resize") => {
-            let version = wanted_version(call.query)?;
+            let version = wanted_version(call)?;
             call.answer_record(StatusCode::OK, &read::get(call, version)?).await
         }
         (Verb::List, _) => list(call).await,
@@ -141,12 +142,18 @@ pub(crate) async fn handle(call: &Call<'_>) -> Result<Response<Body>, ApiError> 
 }
 
 /// The version that a read of one object wants to see at least.
-fn wanted_version(query: &Query) -> Result<Option<u64>, ApiError> {
-    let given = query.get("resourceVersion").filter(|version| !version.is_empty());
+fn wanted_version(call: &Call<'_>) -> Result<Option<u64>, ApiError> {
+    let given = call.query.get("resourceVersion").filter(|version| !version.is_empty());
     let parsed = given.map(|given| {
         given.parse().map_err(|_| {
             let why = meta::not_a_version(given);
-            ApiError::unknown(FieldError::invalid(&Path::root("resourceVersion"), given, why).to_string())
+            let why = FieldError::invalid(&Path::root("resourceVersion"), given, why);
+            // A real server keeps no cache of events, and only its caches do not see whose fault this is.
+            if call.resource.storage == builtin::storage("", "events") {
+                ApiError::bad_request(format!("invalid resource version: {why}"))
+            } else {
+                ApiError::unknown(why.to_string())
+            }
         })
     });
     parsed.transpose()

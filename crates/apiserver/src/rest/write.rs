@@ -6,7 +6,7 @@ use http::{Response, StatusCode};
 use moorline_machinery::{
     apply::{self, Applied, ApplyError, FieldSet, Force, Kind, Writer},
     field::FieldError,
-    meta::{self, Birth, Scope},
+    meta::{self, Birth, Look, Scope},
     names::NameRule,
     status::{ApiError, Cause, Reason},
     time,
@@ -312,10 +312,8 @@ pub(crate) fn check_applied(call: &Call<'_>, wanted: &Value) -> Result<(), ApiEr
 /// Everything that is wrong with a new object, at once; then what all kinds have in common.
 fn validate_new(resource: &ResourceType, object: &Value, scope: Scope<'_>) -> Result<(), ApiError> {
     let strategy = &resource.strategy;
-    let mut errors = Vec::new();
-    if let Some(look) = strategy.looks(false).first().filter(|_| !strategy.late_metadata()) {
-        errors = look.find_in_new(object, scope, strategy.name_rule());
-    }
+    let look = strategy.first_look();
+    let mut errors = look.map_or_else(Vec::new, |look| look.find(object, object, scope, strategy.name_rule()));
     errors.extend(strategy.validate(object));
     refuse_invalid(resource, object, &errors)?;
     refuse_invalid(resource, object, &meta::validate(object, scope, NameRule::PathSegment))
@@ -331,10 +329,15 @@ pub(crate) fn validate_change(
 ) -> Result<(), ApiError> {
     let mut errors = meta::validate(object, scope, NameRule::PathSegment);
     errors.extend(meta::validate_update(object, old));
+    let mut findings = resource.strategy.validate_update(object, old);
     for look in resource.strategy.looks(status_only) {
         errors.extend(look.find(object, old, scope, resource.strategy.name_rule()));
+        if matches!(look, Look::Whole(_)) {
+            errors.append(&mut findings.object);
+        }
     }
-    errors.extend(resource.strategy.validate_update(object, old));
+    errors.append(&mut findings.object);
+    errors.append(&mut findings.change);
     refuse_invalid(resource, object, &errors)
 }
 

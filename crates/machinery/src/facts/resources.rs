@@ -57,8 +57,8 @@ pub struct Resource {
     pub looks: Vec<Look>,
     /// The same for an update of its status.
     pub status_looks: Vec<Look>,
-    /// Whether the metadata of a new object is looked at only when all else is well.
-    pub late_metadata: bool,
+    /// How the metadata of a new object is looked at; none where that is done only when all else is well.
+    pub first_look: Option<Look>,
     /// Where its objects are kept, as some errors say.
     pub stored_under: &'static str,
     /// Whether the answer to a delete is the object rather than a status.
@@ -163,7 +163,7 @@ fn resource(api_version: &'static str, line: &'static str) -> Result<Resource, &
         create_on_update: false,
         looks: vec![Look::Change(Finalizers::Qualified)],
         status_looks: vec![Look::Change(Finalizers::Qualified)],
-        late_metadata: false,
+        first_look: Some(Look::Whole(Finalizers::Qualified)),
         stored_under: plural,
         returns_deleted: false,
         fields: Vec::new(),
@@ -185,8 +185,11 @@ fn resource(api_version: &'static str, line: &'static str) -> Result<Resource, &
             "meta" => {
                 let (object, status) = value.split_once('/').unwrap_or((value, "u"));
                 (resource.looks, resource.status_looks) = (looks(object)?, looks(status)?);
+                if object.contains(['M', 'U']) {
+                    resource.first_look = Some(Look::Whole(Finalizers::Any));
+                }
             }
-            "late" => resource.late_metadata = true,
+            "late" => resource.first_look = None,
             "store" => resource.stored_under = value,
             "returned" => resource.returns_deleted = true,
             "versioned" => resource.unversioned_update = UnversionedUpdate::Refused,

@@ -48,14 +48,6 @@ impl Look {
         finalizers.validate(of(new), &mut errors);
         errors
     }
-
-    /// What it finds in something new.
-    pub fn find_in_new(self, new: &Value, scope: Scope<'_>, rule: NameRule) -> Vec<FieldError> {
-        let (Self::Whole(finalizers) | Self::Change(finalizers)) = self;
-        let mut errors = validate(new, scope, rule);
-        finalizers.validate(of(new), &mut errors);
-        errors
-    }
 }
 
 impl Finalizers {

@@ -19,9 +19,12 @@ const INDEXES_MAX: i64 = 1_000_000;
 
 /// A job.
 pub(super) fn job(object: &At<'_>, errors: &mut Errors) {
-    let spec = object.at("spec");
     generated_selector(object, errors);
-    job_spec(&spec, errors);
+    selecting_spec(&object.at("spec"), errors);
+}
+
+fn selecting_spec(spec: &At<'_>, errors: &mut Errors) {
+    job_spec(spec, errors);
     let selector = spec.at("selector");
     if selector.is_set() {
         selector.label_selector(errors);
@@ -353,6 +356,8 @@ fn index_count(text: &str, completions: i64) -> Result<i64, String> {
 /// A change of a job: what it is about stays.
 pub(super) fn job_change(new: &At<'_>, old: &Value, errors: &mut Errors) {
     let spec = new.at("spec");
+    // The object was looked at already; a real server looks again and says all of it twice.
+    selecting_spec(&spec, errors);
     let before = dig(old, &["spec"]);
     let indexed = spec.at("completionMode").text() == "Indexed";
     let completions = spec.at("completions");
