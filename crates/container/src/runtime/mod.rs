@@ -148,7 +148,12 @@ impl Runtime {
             container: container.spec.id.clone(),
         };
         match self.ask(&pod, &request, &[], "start a container").await?.1 {
-            Reply::Started { .. } => container.refresh().map(drop),
+            Reply::Started { .. } => {
+                if let Some(exit) = container.refresh()? {
+                    self.shared.tell_exit(&pod.spec.id, &container.spec.id, exit);
+                }
+                Ok(())
+            }
             reply => Err(Error::Start {
                 pod: pod.spec.id.clone(),
                 container: container.spec.id.clone(),
@@ -317,6 +322,13 @@ impl Runtime {
     pub fn pod_stats(&self, pod: &PodId) -> Result<Stats> {
         let pod = self.find(pod)?;
         Ok(self.shared.hierarchies.group(&pod.cgroup).stats())
+    }
+
+    /// The directory with everything that a container has written beside its volumes. It is there once the container was
+    /// started, and gone when it is removed.
+    pub fn written(&self, pod: &PodId, container: &ContainerId) -> Result<PathBuf> {
+        let (_, container) = self.find_container(pod, container)?;
+        Ok(container.dir.upper())
     }
 
     /// Changes the limits of a container in place.

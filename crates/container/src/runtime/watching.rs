@@ -61,6 +61,14 @@ impl Events {
     }
 }
 
+impl super::Shared {
+    /// Tells that a container has ended; nobody may be listening.
+    pub(super) fn tell_exit(&self, pod: &PodId, container: &ContainerId, exit: Exit) {
+        let (pod, container) = (pod.clone(), container.clone());
+        let _ = self.events.send(Event::Exited { pod, container, exit });
+    }
+}
+
 impl Runtime {
     /// Starts to listen to a pod's shim. When this returns, no later end is missed; ends before are on disk.
     pub(super) async fn watch(&self, pod: &Arc<Pod>) -> crate::Result<()> {
@@ -98,16 +106,14 @@ impl Runtime {
             let Some(known) = known else {
                 continue;
             };
-            match exit {
-                // Whoever asked for the start may have given up waiting for it.
-                None => drop(known.refresh()),
-                Some(exit) => {
-                    if known.exited(exit.clone()) {
-                        let pod = pod.spec.id.clone();
-                        // Nobody may be listening.
-                        let _ = shared.events.send(Event::Exited { pod, container, exit });
-                    }
-                }
+            let news = match exit {
+                // Whoever asked for the start may have given up waiting for it. The container may have ended since, and
+                // who finds that out first has to tell.
+                None => known.refresh().ok().flatten(),
+                Some(exit) => known.exited(exit.clone()).then_some(exit),
+            };
+            if let Some(exit) = news {
+                shared.tell_exit(&pod.spec.id, &container, exit);
             }
         }
     }

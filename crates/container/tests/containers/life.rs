@@ -74,6 +74,26 @@ async fn an_end_is_told_to_those_who_listen() {
 }
 
 #[tokio::test]
+async fn an_end_that_is_quicker_than_the_news_of_its_start_is_told_once() {
+    needs_containers!();
+    let bench = Bench::new("quick").await;
+    let pod = bench.pod("p").await;
+    let mut events = bench.runtime().events();
+    let mut started = std::collections::BTreeSet::new();
+    for number in 0..8 {
+        started.insert(bench.start(&pod, bench.script(&format!("c{number}"), "exit 0")).await);
+    }
+    while !started.is_empty() {
+        let event = tokio::time::timeout(PATIENCE, events.next()).await.unwrap().unwrap();
+        let Event::Exited { container, .. } = event else {
+            panic!("{event:?}")
+        };
+        assert!(started.remove(&container), "{container} was told twice");
+    }
+    bench.purge().await;
+}
+
+#[tokio::test]
 async fn a_command_that_does_not_exist_is_an_error_and_leaves_nothing_running() {
     needs_containers!();
     let bench = Bench::new("nocmd").await;
