@@ -121,7 +121,8 @@ impl Group<'_> {
             .map(|mount| mount.join(&self.path))
     }
 
-    /// What a container sees of it below `/sys/fs/cgroup`: one directory a name, or a single one without a name.
+    /// What a container sees of it below `/sys/fs/cgroup`: one directory a name, or a single one without a name. Beside
+    /// version 1, version 2 is left out, as by other runtimes: who sees it looks for its limits there, in vain.
     pub(crate) fn views(&self) -> Vec<(String, PathBuf)> {
         if self.hierarchies.is_unified() {
             return self
@@ -135,10 +136,7 @@ impl Group<'_> {
             let names = legacy.controllers.iter().cloned();
             names.map(move |name| (name, directory.clone()))
         });
-        let unified = self
-            .unified_directory()
-            .map(|directory| ("unified".to_owned(), directory));
-        legacy.chain(unified).collect()
+        legacy.collect()
     }
 
     /// Makes it, and its parents, everywhere.
@@ -360,6 +358,13 @@ mod tests {
             found.group(Path::new("/a")).with("cpu"),
             Some(Place::Legacy(_))
         ));
+        let views = found.group(Path::new("/a")).views();
+        let names: Vec<_> = views.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(
+            names,
+            ["cpu", "cpuacct"],
+            "a container looks for its limits in version 1"
+        );
     }
 
     #[test]
