@@ -269,6 +269,13 @@ pub enum MountSource {
         /// As for [`MountSource::Bind`].
         subpath: Option<PathBuf>,
     },
+    /// The files of an image, laid over each other. Nothing can be written to them or executed from them.
+    Layers {
+        /// Lowest first.
+        layers: Vec<PathBuf>,
+        /// A place below them, which must be there already.
+        subpath: Option<PathBuf>,
+    },
 }
 
 /// Which mounts that are made later are seen on the other side.

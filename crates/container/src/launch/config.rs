@@ -266,12 +266,11 @@ fn one_mount(mount: &Mount, source: Option<&Path>) -> Result<Value> {
         Propagation::HostToContainer => "rslave",
         Propagation::Bidirectional => "rshared",
     };
-    Ok(json!({
-        "destination": mount.target,
-        "type": "bind",
-        "source": source,
-        "options": ["rbind", access, propagation],
-    }))
+    let mut options = vec!["rbind", access, propagation];
+    if matches!(mount.source, MountSource::Layers { .. }) {
+        options = vec!["rbind", "ro", "noexec", propagation];
+    }
+    Ok(json!({"destination": mount.target, "type": "bind", "source": source, "options": options}))
 }
 
 /// Device nodes to make, and rules that let the container use them.

@@ -88,25 +88,9 @@ fn overlay(layers: &[PathBuf], upper: &Path, work: &Path, target: &Path) -> rust
 
 /// With all of it in one text, which must fit in a page.
 fn overlay_as_text(layers: &[PathBuf], upper: &Path, work: &Path, target: &Path) -> io::Result<()> {
-    let escaped = |path: &Path| {
-        let mut text = Vec::new();
-        for byte in path.as_os_str().as_bytes() {
-            if matches!(byte, b':' | b',' | b'\\') {
-                text.push(b'\\');
-            }
-            text.push(*byte);
-        }
-        text
-    };
-    let lower = layers
-        .iter()
-        .rev()
-        .map(|layer| escaped(layer))
-        .collect::<Vec<_>>()
-        .join(&b':');
     let options = [
         b"lowerdir=".as_slice(),
-        &lower,
+        &joined(layers),
         b",upperdir=",
         &escaped(upper),
         b",workdir=",
@@ -123,6 +107,23 @@ fn overlay_as_text(layers: &[PathBuf], upper: &Path, work: &Path, target: &Path)
     )?)
 }
 
+/// Layers as one option, the uppermost first.
+fn joined(layers: &[PathBuf]) -> Vec<u8> {
+    let escaped: Vec<_> = layers.iter().rev().map(|layer| escaped(layer)).collect();
+    escaped.join(&b':')
+}
+
+fn escaped(path: &Path) -> Vec<u8> {
+    let mut text = Vec::new();
+    for byte in path.as_os_str().as_bytes() {
+        if matches!(byte, b':' | b',' | b'\\') {
+            text.push(b'\\');
+        }
+        text.push(*byte);
+    }
+    text
+}
+
 /// Where a mount comes from.
 pub(super) enum Source {
     /// Nowhere: it is new.
@@ -130,7 +131,18 @@ pub(super) enum Source {
     /// A path that can be taken as it is.
     Path(PathBuf),
     /// A part of the host's tree, pinned.
-    Tree { tree: OwnedFd, is_directory: bool },
+    Tree(Tree),
+    /// Layers that are yet to be laid over each other.
+    Layers {
+        layers: Vec<PathBuf>,
+        subpath: Option<PathBuf>,
+    },
+}
+
+/// A part of a tree that stays what it is, whoever changes the names that led to it.
+pub(super) struct Tree {
+    tree: OwnedFd,
+    is_directory: bool,
 }
 
 /// Finds the source of every mount, in the host's mount namespace: what is to pass mounts both ways must be taken from
@@ -141,11 +153,17 @@ pub(super) fn find_sources(spec: &ContainerSpec, pod: &PodDir) -> Result<Vec<Sou
             MountSource::Bind { path, subpath } => (path.clone(), subpath),
             MountSource::PodMemory { name, subpath } => (pod.memory(name.as_str()), subpath),
             MountSource::Tmpfs { .. } => return Ok(Source::None),
+            MountSource::Layers { layers, subpath } => {
+                return Ok(Source::Layers {
+                    layers: layers.clone(),
+                    subpath: subpath.clone(),
+                });
+            }
         };
         match subpath.as_deref().filter(|path| !path.as_os_str().is_empty()) {
-            None if mount.propagation == Propagation::Bidirectional => pin(&open_path(&base)?, &base),
+            None if mount.propagation == Propagation::Bidirectional => pin(&open_path(&base)?, &base).map(Source::Tree),
             None => Ok(Source::Path(base)),
-            Some(subpath) => pin(&resolve_subpath(&base, subpath)?, &base.join(subpath)),
+            Some(subpath) => pin(&resolve_subpath(&base, subpath)?, &base.join(subpath)).map(Source::Tree),
         }
     };
     spec.mounts.iter().map(source).collect()
@@ -157,34 +175,92 @@ pub(super) fn stage(sources: Vec<Source>, container: &ContainerDir) -> Result<Ve
     let staged = |(index, source): (usize, Source)| match source {
         Source::None => Ok(None),
         Source::Path(path) => Ok(Some(path)),
-        Source::Tree { tree, is_directory } => {
+        Source::Tree(tree) => {
             let place = container.mount(index);
-            fs::create_dir_all(place.parent().unwrap_or(&place))
-                .and_then(|()| {
-                    if is_directory {
-                        fs::create_dir_all(&place)
-                    } else {
-                        fs::write(&place, "")
-                    }
-                })
-                .and_then(|()| {
-                    Ok(move_mount(
-                        &tree,
-                        "",
-                        CWD,
-                        &place,
-                        MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH,
-                    )?)
-                })
-                .attempt(|| format!("mount a volume at {}", place.display()))?;
+            attach(&tree, &place)?;
             Ok(Some(place))
+        }
+        Source::Layers { layers, subpath } => {
+            stage_layers(&layers, subpath.as_deref(), &container.mount(index)).map(Some)
         }
     };
     sources.into_iter().enumerate().map(staged).collect()
 }
 
+/// Mounts a pinned tree at `place`.
+fn attach(tree: &Tree, place: &Path) -> Result<()> {
+    fs::create_dir_all(place.parent().unwrap_or(place))
+        .and_then(|()| {
+            if tree.is_directory {
+                fs::create_dir_all(place)
+            } else {
+                fs::write(place, "")
+            }
+        })
+        .and_then(|()| {
+            Ok(move_mount(
+                &tree.tree,
+                "",
+                CWD,
+                place,
+                MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH,
+            )?)
+        })
+        .attempt(|| format!("mount a volume at {}", place.display()))
+}
+
+/// Lays the layers of an image over each other at `place`, with nothing on top. Says where what is wanted of them is.
+fn stage_layers(layers: &[PathBuf], subpath: Option<&Path>, place: &Path) -> Result<PathBuf> {
+    let whole = match layers {
+        [] => {
+            return Err(Error::Invalid {
+                field: "mounts.layers".to_owned(),
+                reason: "an image to mount needs at least one layer".to_owned(),
+            });
+        }
+        // The kernel lays nothing over nothing.
+        [only] => only.clone(),
+        many => {
+            fs::create_dir_all(place)
+                .and_then(|()| read_only_overlay(many, place))
+                .attempt(|| format!("lay {} layers over each other at {}", many.len(), place.display()))?;
+            place.to_owned()
+        }
+    };
+    let Some(subpath) = subpath.filter(|path| !path.as_os_str().is_empty()) else {
+        return Ok(whole);
+    };
+    let attempted = || format!("find {} in the image", subpath.display());
+    let found = beneath(open_path(&whole)?, subpath).attempt(attempted)?;
+    let part = place.with_extension("part");
+    attach(&pin(&found, &whole.join(subpath))?, &part)?;
+    Ok(part)
+}
+
+fn read_only_overlay(layers: &[PathBuf], target: &Path) -> io::Result<()> {
+    let with_options = || -> rustix::io::Result<()> {
+        let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
+        for layer in layers.iter().rev() {
+            fsconfig_set_string(&context, "lowerdir+", layer)?;
+        }
+        fsconfig_create(&context)?;
+        let overlay = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
+        move_mount(&overlay, "", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+    };
+    with_options().map_err(io::Error::from).or_else(|_| {
+        let options = std::ffi::CString::new([b"lowerdir=".as_slice(), &joined(layers)].concat())?;
+        Ok(mount(
+            "overlay",
+            target,
+            "overlay",
+            MountFlags::RDONLY,
+            options.as_c_str(),
+        )?)
+    })
+}
+
 /// Whoever can write to a volume could change a link after it was looked at; what is pinned stays what it was.
-fn pin(found: &OwnedFd, name: &Path) -> Result<Source> {
+fn pin(found: &OwnedFd, name: &Path) -> Result<Tree> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
         | OpenTreeFlags::AT_EMPTY_PATH
@@ -192,7 +268,7 @@ fn pin(found: &OwnedFd, name: &Path) -> Result<Source> {
     let stat = rustix::fs::fstat(found).attempt(|| format!("look at {}", name.display()))?;
     let tree = open_tree(found, "", flags).attempt(|| format!("take a copy of the mount {}", name.display()))?;
     let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-    Ok(Source::Tree { tree, is_directory })
+    Ok(Tree { tree, is_directory })
 }
 
 fn open_path(path: &Path) -> Result<OwnedFd> {

@@ -148,6 +148,44 @@ async fn a_subpath_is_made_and_a_link_out_of_the_volume_is_refused() {
 }
 
 #[tokio::test]
+async fn the_layers_of_an_image_are_mounted_together_and_only_read() {
+    needs_containers!();
+    let bench = Bench::new("imagevolume").await;
+    let pod = bench.pod("p").await;
+    let layers: Vec<_> = ["low", "high"].map(|name| bench.dir.path().join(name)).into();
+    for (layer, text) in layers.iter().zip(["below", "above"]) {
+        fs::create_dir_all(layer.join("dir")).unwrap();
+        fs::write(layer.join("dir/both"), text).unwrap();
+        fs::write(layer.join("dir").join(text), text).unwrap();
+    }
+    let with = |name: &str, layers: &[PathBuf], subpath: Option<&str>, script: &str| {
+        let mut spec = bench.script(name, script);
+        spec.mounts.push(Mount {
+            source: MountSource::Layers {
+                layers: layers.to_vec(),
+                subpath: subpath.map(PathBuf::from),
+            },
+            ..bind(PathBuf::new(), "/v")
+        });
+        spec
+    };
+    let script = "cat /v/dir/both; ls /v/dir; echo x 2>&1 >/v/new || echo refused";
+    let log = bench.output_of(&pod, with("a", &layers, None, script)).await;
+    assert!(log.starts_with("aboveabove\nbelow\nboth\n"), "{log}");
+    assert!(log.ends_with("refused\n"), "{log}");
+    let one = with("b", &layers[..1], Some("dir"), "cat /v/both");
+    assert_eq!(bench.output_of(&pod, one).await, "below");
+    let part = with("c", &layers, Some("dir/above"), "cat /v");
+    assert_eq!(bench.output_of(&pod, part).await, "above");
+    let missing = with("d", &layers, Some("nowhere"), "ls /v");
+    let id = missing.id.clone();
+    bench.runtime().create_container(&pod, missing).await.unwrap();
+    let error = bench.runtime().start(&pod, &id).await.unwrap_err().to_string();
+    assert!(error.contains("find nowhere in the image"), "{error}");
+    bench.purge().await;
+}
+
+#[tokio::test]
 async fn mounts_pass_both_ways_where_the_host_shares_them() {
     needs_containers!();
     let bench = Bench::new("bidirectional").await;
