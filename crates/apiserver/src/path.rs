@@ -128,7 +128,7 @@ impl Verb {
             Method::GET if collection => Self::List,
             Method::GET => Self::Get,
             // Nothing of the server's own is asked for without its body; what a proxy leads to may be.
-            Method::HEAD if path.subresource == "proxy" => Self::Get,
+            Method::HEAD | Method::OPTIONS if path.subresource == "proxy" => Self::Get,
             Method::POST if collection || !path.subresource.is_empty() => Self::Create,
             Method::PUT if !collection => Self::Update,
             Method::PATCH if !collection => Self::Patch,

@@ -113,8 +113,12 @@ pub(crate) async fn change_object(
             _ => {}
         }
         resource.strategy.conform(&mut new).map_err(ApiError::bad_request)?;
-        // A change that the kind takes back raises no generation.
-        meta::prepare_for_update(&mut new, &old, call.scope(), resource.strategy.generation())?;
+        // A change that the kind takes back raises no generation, and where a pod runs is nothing that its owner asked for.
+        let generation = match operation {
+            Operation::Bind => meta::Generation::Untracked,
+            _ => resource.strategy.generation(),
+        };
+        meta::prepare_for_update(&mut new, &old, call.scope(), generation)?;
         write::permit_roles(call, &new, Some(&old))?;
         let reservation = call.reserve(&mut new, Some(&old))?;
         if managed == Managed::NotYet {
