@@ -50,6 +50,18 @@ pub(crate) struct Status {
     pub(crate) server: String,
     /// The nodes that run containers, and how they are.
     pub(crate) nodes: Vec<(String, NodeMode)>,
+    /// What its owner should know of, if anything.
+    #[serde(default)]
+    pub(crate) warnings: Vec<String>,
+}
+
+/// What an instance tells of itself beside how its nodes are.
+#[derive(Clone)]
+pub(crate) struct About {
+    /// Where the API is.
+    pub(crate) server: String,
+    /// What its owner should know of, if anything.
+    pub(crate) warnings: Vec<String>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -92,7 +104,7 @@ impl Drop for Answering {
     }
 }
 
-pub(crate) fn answer(socket: &Path, server: String, machine: Arc<Machine>) -> Result<Answering> {
+pub(crate) fn answer(socket: &Path, about: About, machine: Arc<Machine>) -> Result<Answering> {
     // One that a crash left; whoever holds the instance may take its place.
     let _ = std::fs::remove_file(socket);
     let listener = UnixListener::bind(socket).with_context(|| format!("cannot listen at {}", socket.display()))?;
@@ -100,9 +112,9 @@ pub(crate) fn answer(socket: &Path, server: String, machine: Arc<Machine>) -> Re
         .context("cannot close the socket to others")?;
     let serve = async move {
         while let Ok((stream, _)) = listener.accept().await {
-            let (server, machine) = (server.clone(), Arc::clone(&machine));
+            let (about, machine) = (about.clone(), Arc::clone(&machine));
             tokio::spawn(async move {
-                if let Err(error) = serve_one(stream, server, &machine).await {
+                if let Err(error) = serve_one(stream, about, &machine).await {
                     tracing::debug!(%error, "a command was not answered");
                 }
             });
@@ -113,7 +125,7 @@ pub(crate) fn answer(socket: &Path, server: String, machine: Arc<Machine>) -> Re
     })
 }
 
-async fn serve_one(stream: UnixStream, server: String, machine: &Machine) -> Result<()> {
+async fn serve_one(stream: UnixStream, about: About, machine: &Machine) -> Result<()> {
     let mut stream = BufReader::new(stream);
     let mut line = String::new();
     (&mut stream).take(LONGEST).read_line(&mut line).await?;
@@ -130,7 +142,11 @@ async fn serve_one(stream: UnixStream, server: String, machine: &Machine) -> Res
     } else {
         let mode = |name: String| machine.mode(&name).map(|mode| (name, NodeMode::from(mode)));
         let nodes = machine.node_names().into_iter().map(mode).collect::<Result<_, _>>()?;
-        Reply::Done(Status { server, nodes })
+        Reply::Done(Status {
+            server: about.server,
+            nodes,
+            warnings: about.warnings,
+        })
     };
     let mut text = serde_json::to_string(&reply)?;
     text.push('\n');

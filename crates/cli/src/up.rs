@@ -22,7 +22,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{
     access::Pods,
-    control::{self, Request},
+    control::{self, About, Request},
     instance::{Instance, is_root},
     say,
 };
@@ -79,9 +79,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         let status = runtime.block_on(control::ask(&instance.socket(), &Request::Status));
         let status = status.context("it is running and does not answer; `moorline down` ends it")?;
         return say(&format!(
-            "already up: {} nodes at {}\n{}",
+            "already up: {} nodes at {}\n{}{}",
             status.nodes.len(),
             status.server,
+            warned(&status.warnings),
             how_to_reach(&instance)
         ));
     }
@@ -93,6 +94,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     // Threads that wait for pods wait for as long as those run; nothing is lost with them.
     runtime.shutdown_background();
     result
+}
+
+fn warned(warnings: &[String]) -> String {
+    warnings
+        .iter()
+        .flat_map(|warning| ["warning: ", warning, "\n"])
+        .collect()
 }
 
 fn how_to_reach(instance: &Instance) -> String {
@@ -126,10 +134,11 @@ async fn detach(instance: &Instance) -> Result<()> {
         if let Ok(status) = control::ask(&instance.socket(), &Request::Status).await {
             progress.clear();
             return say(&format!(
-                "up: {} nodes at {}, in {:.1} s\n{}",
+                "up: {} nodes at {}, in {:.1} s\n{}{}",
                 status.nodes.len(),
                 status.server,
                 started.elapsed().as_secs_f64(),
+                warned(&status.warnings),
                 how_to_reach(instance)
             ));
         }
@@ -214,14 +223,26 @@ async fn serve(instance: &Instance, arguments: &Arguments) -> Result<()> {
     let machine = Arc::new(machine);
     server.set_pod_access(Arc::new(Pods::new(Arc::clone(&machine))));
     let address = format!("https://{}", server.address());
-    let answering = control::answer(&instance.socket(), address.clone(), Arc::clone(&machine))?;
+    // Another firewall that drops what pods send is the owner's to mend; everything else works all the same.
+    let mut warnings = Vec::new();
+    if let Err(error) = machine.verify_network().await {
+        let error = anyhow::Error::from(error);
+        tracing::warn!("{error:#}");
+        warnings.push(format!("{error:#}"));
+    }
     if std::io::stdout().is_terminal() {
         say(&format!(
-            "up: {} nodes at {address}\n{}\nCtrl-C ends it and its pods",
+            "up: {} nodes at {address}\n{}{}\nCtrl-C ends it and its pods",
             machine.node_names().len(),
+            warned(&warnings),
             how_to_reach(instance)
         ))?;
     }
+    let about = About {
+        server: address,
+        warnings,
+    };
+    let answering = control::answer(&instance.socket(), about, Arc::clone(&machine))?;
     let why = tokio::select! {
         _ = terminate.recv() => Ending::LeavePods,
         _ = interrupt.recv() => Ending::EndPods,

@@ -147,6 +147,7 @@ impl Machine {
             network: Arc::new(network),
             services: sources.services.clone(),
             pods: sources.pods.clone(),
+            nodes: sources.nodes.clone(),
             data: config.directory.clone(),
             private: config.private(),
             domain: config.domain.clone(),
@@ -241,6 +242,16 @@ impl Machine {
         let result = taken.set_mode(self, mode).await;
         self.nodes().insert(node.to_owned(), taken);
         result
+    }
+
+    /// Tries whether packets of pods pass the other firewalls of the machine. An error names the rule that is missing.
+    pub async fn verify_network(&self) -> Result<(), Error> {
+        let Some(node) = self.nodes().values().next().map(VirtualNode::network_name) else {
+            return Ok(());
+        };
+        let network = self.context.network.clone();
+        let verified = tokio::task::spawn_blocking(move || network.verify(&node)).await;
+        network_result(verified, "send packets between pods")
     }
 
     /// Ends all work. Pods keep running, and are taken over by the next start.

@@ -123,6 +123,10 @@ impl VirtualNode {
         Ok(node)
     }
 
+    pub(super) fn network_name(&self) -> net::NodeName {
+        self.context.network_name.clone()
+    }
+
     pub(super) fn mode(&self) -> Mode {
         self.mode
     }
