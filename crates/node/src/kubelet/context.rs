@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use kube::Client;
 use moorline_container as run;
 use moorline_network as net;
@@ -20,6 +20,7 @@ pub(crate) struct Context {
     pub(crate) network: Arc<net::Network>,
     pub(crate) services: Arc<Mirror<Service>>,
     pub(crate) pods: Arc<Mirror<Pod>>,
+    pub(crate) nodes: Arc<Mirror<Node>>,
     /// Where everything of pods is kept.
     pub(crate) data: PathBuf,
     /// The same for what must not reach a disk.
@@ -49,6 +50,11 @@ impl Context {
 
     pub(crate) fn volume_directory(&self, uid: &str) -> PathBuf {
         self.pod_directory(uid).join("volumes")
+    }
+
+    /// Where a pod's own directory of this name is.
+    pub(crate) fn empty_dir(&self, uid: &str, volume: &str) -> PathBuf {
+        crate::volume::empty_dir(&self.volume_directory(uid), volume)
     }
 
     pub(crate) fn private_directory(&self, uid: &str) -> PathBuf {

@@ -1,7 +1,7 @@
 //! The desk of a node: who gets which news.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
 
@@ -14,15 +14,18 @@ use tokio::{
 };
 
 use super::{
+    admit::{self, House, Registered},
     adopt::labels,
     context::{NodeContext, net_id},
-    worker::{Update, Worker},
+    evict::{self, Limits},
+    worker::{Origin, Update, Worker},
 };
 use crate::{
     env::references,
     key::Key,
     mirror::{Change, Mirror},
     pod::Shape,
+    scheduler::Wanted,
     volume::Wants,
 };
 
@@ -69,12 +72,16 @@ struct Desk {
     workers: HashMap<String, Entry>,
     /// Which worker ended, and whether it was with the last of its pod.
     tasks: JoinSet<String>,
+    /// The last walk over what pods wrote.
+    measuring: Option<tokio::task::JoinHandle<()>>,
 }
 
 struct Entry {
     key: Key,
     updates: mpsc::UnboundedSender<Update>,
     references: References,
+    /// Whether the node has taken it, and room is kept for it.
+    taken: bool,
 }
 
 #[derive(Default)]
@@ -101,8 +108,11 @@ async fn run(
         context,
         workers: HashMap::new(),
         tasks: JoinSet::new(),
+        measuring: None,
     };
     desk.adopt(&objects.pods).await;
+    let mut measuring = tokio::time::interval(evict::MEASURE);
+    measuring.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         let open = *reachable.borrow_and_update();
         tokio::select! {
@@ -118,6 +128,7 @@ async fn run(
                 }
                 Err(error) => tracing::error!(%error, "a pod's worker panicked"),
             },
+            _ = measuring.tick() => desk.measure(),
             changed = reachable.changed() => if changed.is_err() { return },
             _ = ending.changed() => {
                 desk.tasks.shutdown().await;
@@ -146,7 +157,7 @@ impl Desk {
             }
             let id = status.spec.id.clone();
             if let Some(pod) = wanted.get(id.as_str()) {
-                self.begin(pod.clone(), Some(&status));
+                self.begin(pod.clone(), Origin::Adopted(&status));
                 continue;
             }
             if let Err(error) = self.context.shared.runtime.remove_pod(&id).await {
@@ -166,7 +177,41 @@ impl Desk {
         }
     }
 
-    fn begin(&mut self, pod: Arc<Pod>, adopted: Option<&run::PodStatus>) {
+    /// Whether the node takes a pod that is new to it.
+    fn admit(&self, pod: &Pod) -> Origin<'static> {
+        // It was taken before, by this process or one before it.
+        if pod.status.as_ref().is_some_and(|status| status.start_time.is_some()) || is_over(pod) {
+            return Origin::New;
+        }
+        let is_taken = |other: &Pod| {
+            let uid = other.metadata.uid.as_deref().unwrap_or("");
+            self.is_ours(other) && !is_over(other) && self.workers.get(uid).is_some_and(|entry| entry.taken)
+        };
+        let pods = self.context.shared.pods.all();
+        let taken: Vec<_> = pods
+            .iter()
+            .filter(|other| is_taken(other))
+            .map(|other| Wanted::of(other))
+            .collect();
+        let node = self.context.shared.nodes.get(&Key::new("", &self.context.name));
+        let empty = BTreeMap::new();
+        let house = House {
+            node: &self.context.name,
+            registered: node.as_ref().map(|node| Registered {
+                labels: node.metadata.labels.as_ref().unwrap_or(&empty),
+                taints: node
+                    .spec
+                    .as_ref()
+                    .and_then(|spec| spec.taints.as_deref())
+                    .unwrap_or_default(),
+            }),
+            allocatable: &self.context.allocatable,
+            taken: &taken,
+        };
+        admit::refuse(pod, &house).map_or(Origin::New, Origin::Refused)
+    }
+
+    fn begin(&mut self, pod: Arc<Pod>, origin: Origin<'_>) {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         if net_id(&pod).is_err() || self.workers.contains_key(&uid) {
             return;
@@ -176,8 +221,9 @@ impl Desk {
             key: Key::of(&*pod),
             updates: updates.clone(),
             references: References::of(&pod),
+            taken: !matches!(origin, Origin::Refused(_)),
         };
-        let worker = Worker::new(self.context.clone(), pod, adopted, updates, receiver);
+        let worker = Worker::new(self.context.clone(), pod, origin, updates, receiver);
         let ended = uid.clone();
         self.workers.insert(uid, entry);
         self.tasks.spawn(async move {
@@ -202,7 +248,7 @@ impl Desk {
                         entry.references = References::of(pod);
                         let _ = entry.updates.send(Update::Pod(pod.clone()));
                     }
-                    None => self.begin(pod.clone(), None),
+                    None => self.begin(pod.clone(), self.admit(pod)),
                 }
             }
             Change::Applied(_) => {}
@@ -259,6 +305,34 @@ impl Desk {
         }
     }
 
+    /// Has the room measured that pods with a limit take. One walk at a time: a disk is slow enough.
+    fn measure(&mut self) {
+        if self.measuring.as_ref().is_some_and(|walk| !walk.is_finished()) {
+            return;
+        }
+        let limited: Vec<_> = self.context.shared.pods.all();
+        let limited: Vec<_> = limited
+            .into_iter()
+            .filter(|pod| self.is_ours(pod) && !is_over(pod))
+            .filter_map(|pod| {
+                let entry = self.workers.get(pod.metadata.uid.as_deref()?)?;
+                Some((Limits::of(&pod)?, pod, entry.updates.clone()))
+            })
+            .collect();
+        if limited.is_empty() {
+            return;
+        }
+        let context = self.context.clone();
+        self.measuring = Some(tokio::task::spawn_blocking(move || {
+            for (limits, pod, updates) in limited {
+                if let Some(message) = limits.exceeded(&evict::measure(&context.shared, &pod)) {
+                    // A worker that has ended has nothing to evict.
+                    let _ = updates.send(Update::Evict(message));
+                }
+            }
+        }));
+    }
+
     fn object(&self, key: &Key, of: fn(&References) -> &BTreeSet<String>) {
         for entry in self.workers.values() {
             if entry.key.namespace == key.namespace && of(&entry.references).contains(&key.name) {
@@ -266,6 +340,11 @@ impl Desk {
             }
         }
     }
+}
+
+fn is_over(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
 }
 
 impl References {

@@ -10,9 +10,11 @@
 //! A worker decides with [`crate::pod`] from what it knows, acts in tasks of their own, and hears of their outcomes. It
 //! never waits for one task while another thing could be done.
 
+mod admit;
 mod adopt;
 mod context;
 mod desk;
+mod evict;
 mod prepare;
 mod publish;
 mod pull;

@@ -55,6 +55,16 @@ fn difference(old: &PodStatus, new: &PodStatus) -> Value {
     };
     let kept = names(new);
     if let Some(list) = value["conditions"].as_array_mut() {
+        // What a condition said before stays, unless it is told to go.
+        for condition in &mut *list {
+            let told = before["conditions"].as_array().into_iter().flatten();
+            let told = told.into_iter().find(|told| told["type"] == condition["type"]);
+            for field in ["reason", "message"] {
+                if condition[field].is_null() && told.is_some_and(|told| !told[field].is_null()) {
+                    condition[field] = Value::Null;
+                }
+            }
+        }
         for gone in names(old).into_iter().filter(|name| !kept.contains(name)) {
             list.push(json!({ "$patch": "delete", "type": gone }));
         }
@@ -95,7 +105,10 @@ mod tests {
         let of = |value: Value| serde_json::from_value::<PodStatus>(value).unwrap();
         let old = of(json!({
             "podIPs": [{ "ip": "10.0.0.1" }], "hostIPs": [{ "ip": "10.9.9.9" }], "reason": "Evicted",
-            "conditions": [{ "type": "PodResizePending", "status": "True" }, { "type": "Ready", "status": "True" }],
+            "conditions": [
+                { "type": "PodResizePending", "status": "True" },
+                { "type": "Ready", "status": "False", "reason": "ContainersNotReady", "message": "none is" },
+            ],
         }));
         let new = of(json!({
             "podIPs": [{ "ip": "10.0.0.2" }], "hostIPs": [{ "ip": "10.9.9.9" }],
@@ -105,6 +118,9 @@ mod tests {
         assert_eq!(patch["podIPs"], json!([{ "$patch": "replace" }, { "ip": "10.0.0.2" }]));
         assert!(patch.get("hostIPs").is_none());
         assert_eq!(patch["reason"], Value::Null);
+        let ready = patch["conditions"][0].as_object().unwrap();
+        assert_eq!(ready["status"], "True");
+        assert_eq!((&ready["reason"], &ready["message"]), (&Value::Null, &Value::Null));
         assert_eq!(
             patch["conditions"][1],
             json!({ "$patch": "delete", "type": "PodResizePending" })

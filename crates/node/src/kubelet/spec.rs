@@ -27,6 +27,8 @@ pub(crate) struct Making<'a> {
     pub(crate) image: ImageFacts<'a>,
     pub(crate) env: &'a BTreeMap<String, String>,
     pub(crate) volumes: &'a Volumes,
+    /// The layers of images that are mounted as volumes, by the volume; lowest first.
+    pub(crate) image_volumes: &'a BTreeMap<String, Vec<PathBuf>>,
     pub(crate) hostname: &'a str,
     /// Files of the pod that every container sees, by where it sees them.
     pub(crate) files: &'a [(PathBuf, PathBuf)],
@@ -181,6 +183,10 @@ fn mounts(making: &Making<'_>) -> Result<Vec<run::Mount>, String> {
             Place::Memory { .. } => {
                 let name = memory_name(&wanted.name)?;
                 (run::MountSource::PodMemory { name, subpath }, false)
+            }
+            Place::Image => {
+                let layers = making.image_volumes.get(&wanted.name).cloned().unwrap_or_default();
+                (run::MountSource::Layers { layers, subpath }, true)
             }
         };
         let propagation = match wanted.mount_propagation.as_deref() {

@@ -1,6 +1,6 @@
 //! Starting one container: image, environment, process, hook.
 
-use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Container, Pod, Secret, Service};
@@ -63,10 +63,16 @@ pub(crate) async fn start(context: &NodeContext, order: &Order) -> Result<Attemp
             .recorder
             .tell_container(&order.pod, &field, severity, reason, message);
     };
-    let image = image(context, order, &tell).await.map_err(|(reason, message)| {
+    let unavailable = |(reason, message): (&'static str, String)| {
         tell(Severity::Warning, "Failed", format!("Error: {reason}"));
         Refusal::Image { reason, message }
-    })?;
+    };
+    let wanted = Wanted {
+        image: order.container.image.as_deref().unwrap_or(""),
+        policy: order.container.image_pull_policy.as_deref(),
+    };
+    let image = image(context, order, wanted, &tell).await.map_err(unavailable)?;
+    let image_volumes = image_volumes(context, order, &tell).await.map_err(unavailable)?;
     let config = |reason: &'static str, message: String| {
         tell(Severity::Warning, "Failed", format!("Error: {message}"));
         Refusal::Config { reason, message }
@@ -79,7 +85,7 @@ pub(crate) async fn start(context: &NodeContext, order: &Order) -> Result<Attemp
     let id: run::ContainerId = name
         .parse()
         .map_err(|error: run::InvalidId| config("CreateContainerError", error.to_string()))?;
-    let spec = specification(context, order, &image, &env, id.clone())
+    let spec = specification(context, order, &image, &image_volumes, &env, id.clone())
         .map_err(|message| config("CreateContainerConfigError", message))?;
     let runtime = &context.shared.runtime;
     if let Some(parent) = spec.log.as_ref().and_then(|log| log.path.parent()) {
@@ -107,14 +113,6 @@ pub(crate) async fn start(context: &NodeContext, order: &Order) -> Result<Attemp
         }) => {
             tell(Severity::Normal, "Started", "Container started".to_owned());
             forget_old(context, order, &pod).await;
-            // One that was quick has ended already, and its end was told before anybody knew of its start.
-            if let Ok(run::ContainerStatus {
-                state: run::State::Exited(exit),
-                ..
-            }) = runtime.container(&pod, &id)
-            {
-                attempt.state = State::Ended(adopt::ended(&attempt.id, &exit));
-            }
             Ok(attempt)
         }
         Err(error) => {
@@ -166,20 +164,51 @@ fn image_id(image: &Image) -> String {
         .map_or_else(|| image.id.to_string(), ToString::to_string)
 }
 
-/// Has the image, by the container's policy.
-async fn image(
+/// An image, and whether it is to be fetched anew.
+#[derive(Clone, Copy)]
+struct Wanted<'a> {
+    image: &'a str,
+    policy: Option<&'a str>,
+}
+
+/// The layers of the images that the container mounts, by volume.
+async fn image_volumes(
     context: &NodeContext,
     order: &Order,
     tell: &impl Fn(Severity, &str, String),
+) -> Result<BTreeMap<String, Vec<PathBuf>>, (&'static str, String)> {
+    let mut found = BTreeMap::new();
+    let volumes = order.pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    for volume in volumes {
+        let mounts = order.container.volume_mounts.as_deref().unwrap_or_default();
+        let (Some(source), true) = (&volume.image, mounts.iter().any(|mount| mount.name == volume.name)) else {
+            continue;
+        };
+        let wanted = Wanted {
+            image: source.reference.as_deref().unwrap_or(""),
+            policy: source.pull_policy.as_deref(),
+        };
+        let image = image(context, order, wanted, tell).await?;
+        found.insert(volume.name.clone(), image.layers.iter().rev().cloned().collect());
+    }
+    Ok(found)
+}
+
+/// Has an image, by its policy.
+async fn image(
+    context: &NodeContext,
+    order: &Order,
+    wanted: Wanted<'_>,
+    tell: &impl Fn(Severity, &str, String),
 ) -> Result<Image, (&'static str, String)> {
-    let name = order.container.image.as_deref().unwrap_or("");
+    let name = wanted.image;
     let latest = !name.contains('@')
         && name
             .rsplit('/')
             .next()
             .is_some_and(|last| !last.contains(':') || last.ends_with(":latest"));
     let default = if latest { "Always" } else { "IfNotPresent" };
-    let policy = order.container.image_pull_policy.as_deref().unwrap_or(default);
+    let policy = wanted.policy.unwrap_or(default);
     let images = &context.shared.images;
     let present = match images.get(name).await {
         Ok(image) => Some(image),
@@ -274,6 +303,7 @@ fn specification(
     context: &NodeContext,
     order: &Order,
     image: &Image,
+    image_volumes: &BTreeMap<String, Vec<PathBuf>>,
     env: &BTreeMap<String, String>,
     id: run::ContainerId,
 ) -> Result<run::ContainerSpec, String> {
@@ -307,6 +337,7 @@ fn specification(
         },
         env,
         volumes: &order.volumes,
+        image_volumes,
         hostname: &hostname,
         files: &files,
         log: context.shared.log(pod, name, order.attempt),

@@ -18,6 +18,9 @@ use super::{
 };
 use crate::amounts::qos_class;
 
+/// The reason of a pod that the node ended to get back what it took.
+pub(crate) const EVICTED: &str = "Evicted";
+
 /// `name_namespace(uid)`, as a kubelet names pods in messages.
 pub(crate) fn described(pod: &Pod) -> String {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
@@ -29,11 +32,10 @@ pub(crate) fn described(pod: &Pod) -> String {
 pub(crate) fn status(pod: &Pod, shape: &Shape, memory: &Memory, hosts: &[IpAddr], now: Timestamp) -> PodStatus {
     let old = pod.status.clone().unwrap_or_default();
     let spec = pod.spec.clone().unwrap_or_default();
-    let initialised = is_initialised(shape, memory);
     let of = |kinds: &'static [Kind]| -> Option<Vec<ContainerStatus>> {
         let statuses = shape
             .of_kind(kinds)
-            .map(|(kind, container)| container_status(kind, container, memory, initialised, shape));
+            .map(|(kind, container)| container_status(kind, container, memory, shape));
         let statuses: Vec<_> = statuses.collect();
         (!statuses.is_empty()).then_some(statuses)
     };
@@ -118,17 +120,16 @@ fn is_ready(kind: Kind, container: &Container, known: &ContainerMemory, ending: 
     }
 }
 
-fn container_status(
-    kind: Kind,
-    container: &Container,
-    memory: &Memory,
-    initialised: bool,
-    shape: &Shape,
-) -> ContainerStatus {
+fn container_status(kind: Kind, container: &Container, memory: &Memory, shape: &Shape) -> ContainerStatus {
     let unknown = ContainerMemory::default();
     let known = memory.container(&container.name).unwrap_or(&unknown);
     let attempt = known.current.as_ref();
     let mut last = known.previous.as_ref().map(terminated);
+    let unstarted = if shape.of_kind(&[Kind::Init, Kind::Sidecar]).next().is_some() {
+        "PodInitializing"
+    } else {
+        "ContainerCreating"
+    };
     let state = match known.state() {
         Some(State::Running { since }) => running(*since),
         Some(State::Ended(ended)) => match &known.trouble {
@@ -138,14 +139,10 @@ fn container_status(
             }
             _ => terminated(ended),
         },
-        Some(State::Created) => waiting("ContainerCreating", None),
+        Some(State::Created) => waiting(unstarted, None),
         None => match &known.trouble {
             Some(trouble) => waiting(&trouble.reason, Some(trouble.message.clone())),
-            None if kind == Kind::Main && !initialised => waiting("PodInitializing", None),
-            None if matches!(kind, Kind::Init | Kind::Sidecar) && memory.sandbox.is_some() => {
-                waiting("PodInitializing", None)
-            }
-            None => waiting("ContainerCreating", None),
+            None => waiting(unstarted, None),
         },
     };
     let image = attempt.map_or_else(
@@ -361,6 +358,12 @@ fn conditions(
     if memory.resize_running {
         put("PodResizeInProgress", ("True", None, None));
     }
+    if let Some(Ending::Failed { reason, message, .. }) = &memory.ending
+        && reason == EVICTED
+    {
+        let why = Some("TerminationByKubelet".to_owned());
+        put("DisruptionTarget", ("True", why, Some(message.clone())));
+    }
     let ours = [
         "PodReadyToStartContainers",
         "Initialized",
@@ -375,7 +378,11 @@ fn conditions(
         .iter()
         .flatten()
         .filter(|condition| !ours.contains(&condition.type_.as_str()));
-    list.extend(foreign.cloned());
+    for condition in foreign {
+        if !list.iter().any(|own| own.type_ == condition.type_) {
+            list.push(condition.clone());
+        }
+    }
     list
 }
 

@@ -7,4 +7,4 @@ mod payload;
 mod prepare;
 
 pub(crate) use payload::Wants;
-pub(crate) use prepare::{Failure, Place, Setting, Volumes, refresh, set_up, tear_down};
+pub(crate) use prepare::{Failure, Place, Setting, Volumes, empty_dir, refresh, set_up, tear_down};

@@ -30,6 +30,8 @@ pub(crate) enum Place {
     Path { path: PathBuf, read_only: bool },
     /// Memory of the pod, of at most so many bytes.
     Memory { limit: Option<u64> },
+    /// The files of an image, which are had when a container that mounts them starts.
+    Image,
 }
 
 /// The volumes of a pod that are ready.
@@ -124,7 +126,7 @@ async fn set_up_one(
                 .filter(|limit| *limit > 0);
             return Ok(Some(Place::Memory { limit }));
         }
-        let path = setting.directory.join("empty-dir").join(&volume.name);
+        let path = empty_dir(setting.directory, &volume.name);
         let ownership = Ownership::of(pod);
         return directory(path, ownership)
             .await
@@ -136,6 +138,9 @@ async fn set_up_one(
         let checked = path.clone();
         blocking(move || host_path::prepare(&checked, &kind)).await?;
         return Ok(Some(Place::Path { path, read_only: false }));
+    }
+    if volume.image.is_some() {
+        return Ok(Some(Place::Image));
     }
     let claim = match (&volume.persistent_volume_claim, &volume.ephemeral) {
         (Some(source), _) => Some((source.claim_name.clone(), source.read_only == Some(true))),
@@ -152,6 +157,11 @@ async fn set_up_one(
         return Ok(Some(Place::Path { path, read_only }));
     }
     Err("this kind of volume is not provided here".to_owned())
+}
+
+/// Where an empty directory of a pod is, below the directory of the pod's volumes.
+pub(crate) fn empty_dir(volumes: &Path, name: &str) -> PathBuf {
+    volumes.join("empty-dir").join(name)
 }
 
 async fn directory(path: PathBuf, ownership: Ownership) -> Result<PathBuf, String> {

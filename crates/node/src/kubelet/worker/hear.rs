@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     events::Severity,
-    pod::{Ended, KillReason, Kind, Sandbox, Shape, State, Trouble},
+    pod::{EVICTED, Ended, Ending, KillReason, Kind, Sandbox, Shape, State, Trouble},
     probe::{Question, Report},
 };
 
@@ -43,6 +43,7 @@ impl Worker {
                     }
                 }
             }
+            Update::Evict(message) => self.evict(message),
             Update::Prepared(result) => {
                 self.running.remove(&Task::Prepare);
                 self.prepared(result);
@@ -69,7 +70,7 @@ impl Worker {
                 self.memory
                     .allocated
                     .insert(container.clone(), resources.unwrap_or_default());
-                self.catch_up(&container);
+                self.catch_up(&container).await;
             }
             Update::Refused { container, refusal } => {
                 self.running.remove(&Task::Container(container.clone()));
@@ -101,6 +102,20 @@ impl Worker {
             }
             Update::Nothing => {}
         }
+    }
+
+    fn evict(&mut self, message: String) {
+        if self.memory.ending.is_some() {
+            return;
+        }
+        self.context
+            .recorder
+            .tell(&*self.pod, Severity::Warning, EVICTED, message.clone());
+        self.end(&Ending::Failed {
+            reason: EVICTED.to_owned(),
+            message,
+            grace: 1,
+        });
     }
 
     pub(super) fn pod_changed(&mut self, pod: Arc<Pod>) {
@@ -188,8 +203,9 @@ impl Worker {
         Some(String::from_utf8_lossy(&bytes[from..]).into_owned()).filter(|text| !text.is_empty())
     }
 
-    /// Something may have ended before the worker knew that it had begun.
-    pub(super) fn catch_up(&mut self, name: &str) {
+    /// What was quick has ended before the worker knew that it had begun, and the news of its end was passed over. The
+    /// runtime knows of an end before it tells of it, so one that it does not know of yet is still to be told.
+    pub(super) async fn catch_up(&mut self, name: &str) {
         let Some(known) = self.memory.container(name) else {
             return;
         };
@@ -197,14 +213,12 @@ impl Worker {
         let (Ok(pod), Ok(container)) = (run_id(&self.pod), id.parse()) else {
             return;
         };
-        let own = &self.own;
         if let Ok(status) = self.context.shared.runtime.container(&pod, &container) {
-            // The worker's own channel is open while it lives.
-            let _ = match status.state {
-                run::State::Exited(exit) => own.send(Update::Exited { container: id, exit }),
-                run::State::Lost => own.send(Update::Lost { container: Some(id) }),
-                run::State::Created | run::State::Running { .. } => Ok(()),
-            };
+            match status.state {
+                run::State::Exited(exit) => self.exited(&id, &exit).await,
+                run::State::Lost => self.lost(Some(&id)),
+                run::State::Created | run::State::Running { .. } => {}
+            }
         }
     }
 

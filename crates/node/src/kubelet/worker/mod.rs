@@ -25,7 +25,7 @@ use super::{
     start::{self, Refusal},
 };
 use crate::{
-    events::seconds,
+    events::{Severity, seconds},
     key::Key,
     pod::{self, Action, Attempt, Decision, Ending, Memory, Sandbox, Shape, decide},
     probe::{Report, Target},
@@ -51,6 +51,8 @@ pub(crate) enum Update {
     Probe(Report),
     /// An object that the pod's volumes may show has changed.
     ObjectChanged,
+    /// The pod takes more room than it may; in words.
+    Evict(String),
     Prepared(Result<Ready, Unready>),
     Began {
         container: String,
@@ -106,6 +108,16 @@ pub(crate) struct Worker {
     stale_volumes: bool,
 }
 
+/// How a pod comes to its worker.
+pub(crate) enum Origin<'a> {
+    /// It is to be run.
+    New,
+    /// It runs already.
+    Adopted(&'a run::PodStatus),
+    /// The node does not take it.
+    Refused(Ending),
+}
+
 /// Whether the API has the pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Presence {
@@ -140,11 +152,15 @@ impl Worker {
     pub(crate) fn new(
         context: Arc<NodeContext>,
         pod: Arc<Pod>,
-        adopted: Option<&run::PodStatus>,
+        origin: Origin<'_>,
         own: mpsc::UnboundedSender<Update>,
         updates: mpsc::UnboundedReceiver<Update>,
     ) -> Self {
         let shape = Shape::of(&pod);
+        let adopted = match origin {
+            Origin::Adopted(status) => Some(status),
+            Origin::New | Origin::Refused(_) => None,
+        };
         let mut memory = adopt::memory(&pod, &shape, adopted, Timestamp::now());
         if adopted.is_some()
             && memory.sandbox.is_some()
@@ -154,6 +170,14 @@ impl Worker {
             memory.sandbox = Some(Sandbox {
                 ips: vec![network.address.into()],
             });
+        }
+        let mut stopped = false;
+        if let Origin::Refused(ending) = origin {
+            if let Ending::Failed { reason, message, .. } = &ending {
+                context.recorder.tell(&*pod, Severity::Warning, reason, message.clone());
+            }
+            memory.ending = Some(ending);
+            stopped = true;
         }
         Self {
             context,
@@ -167,7 +191,7 @@ impl Worker {
             probes: HashMap::new(),
             written: None,
             write_failed: false,
-            stopped: false,
+            stopped,
             presence: Presence::There,
             stale_volumes: adopted.is_some(),
             pod,
@@ -176,13 +200,6 @@ impl Worker {
 
     /// Works until nothing of the pod is left.
     pub(crate) async fn run(mut self) -> Finished {
-        if let Some(ending) = admit(&self.pod)
-            && self.memory.ending.is_none()
-            && !self.is_terminal()
-        {
-            self.memory.ending = Some(ending);
-            self.stopped = true;
-        }
         let mut waiting = VecDeque::new();
         loop {
             while let Ok(update) = self.updates.try_recv() {
@@ -191,6 +208,8 @@ impl Worker {
             for update in waiting.drain(..) {
                 self.take(update).await;
             }
+            // First, so that a status which says that it knows of new resources also says what became of them.
+            self.resize();
             let decision = self.decide();
             self.note_waits(&decision);
             self.publish().await;
@@ -201,7 +220,6 @@ impl Worker {
                 tokio::time::sleep(WRITE_AGAIN).await;
                 continue;
             }
-            self.resize();
             self.act(&decision);
             self.tend_probes();
             let wake = self.wake(&decision);
@@ -361,40 +379,4 @@ async fn sleep_until(at: Option<Timestamp>) {
             tokio::time::sleep(left).await;
         }
     }
-}
-
-/// Kernel settings that a pod may have without asking anybody.
-const SAFE_SYSCTLS: [&str; 12] = [
-    "kernel.shm_rmid_forced",
-    "net.ipv4.ip_local_port_range",
-    "net.ipv4.tcp_syncookies",
-    "net.ipv4.ping_group_range",
-    "net.ipv4.ip_unprivileged_port_start",
-    "net.ipv4.ip_local_reserved_ports",
-    "net.ipv4.tcp_keepalive_time",
-    "net.ipv4.tcp_fin_timeout",
-    "net.ipv4.tcp_keepalive_intvl",
-    "net.ipv4.tcp_keepalive_probes",
-    "net.ipv4.tcp_rmem",
-    "net.ipv4.tcp_wmem",
-];
-
-/// Why a node does not take a pod that was bound to it.
-fn admit(pod: &Pod) -> Option<Ending> {
-    let spec = pod.spec.as_ref()?;
-    let sysctls = spec
-        .security_context
-        .iter()
-        .flat_map(|security| security.sysctls.iter().flatten());
-    for sysctl in sysctls {
-        let name = sysctl.name.replace('/', ".");
-        if !SAFE_SYSCTLS.contains(&name.as_str()) {
-            return Some(Ending::Failed {
-                reason: "SysctlForbidden".to_owned(),
-                message: format!("Pod was rejected: forbidden sysctl: {name:?} not allowlisted"),
-                grace: 0,
-            });
-        }
-    }
-    None
 }
