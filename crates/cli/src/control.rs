@@ -50,6 +50,9 @@ pub(crate) struct Status {
     pub(crate) server: String,
     /// The nodes that run containers, and how they are.
     pub(crate) nodes: Vec<(String, NodeMode)>,
+    /// How many nodes only seem to run them.
+    #[serde(default)]
+    pub(crate) simulated: usize,
     /// What its owner should know of, if anything.
     #[serde(default)]
     pub(crate) warnings: Vec<String>,
@@ -60,6 +63,8 @@ pub(crate) struct Status {
 pub(crate) struct About {
     /// Where the API is.
     pub(crate) server: String,
+    /// How many nodes only seem to run containers.
+    pub(crate) simulated: usize,
     /// What its owner should know of, if anything.
     pub(crate) warnings: Vec<String>,
 }
@@ -145,6 +150,7 @@ async fn serve_one(stream: UnixStream, about: About, machine: &Machine) -> Resul
         Reply::Done(Status {
             server: about.server,
             nodes,
+            simulated: about.simulated,
             warnings: about.warnings,
         })
     };

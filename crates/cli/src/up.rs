@@ -79,8 +79,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         let status = runtime.block_on(control::ask(&instance.socket(), &Request::Status));
         let status = status.context("it is running and does not answer; `moorline down` ends it")?;
         return say(&format!(
-            "already up: {} nodes at {}\n{}{}",
-            status.nodes.len(),
+            "already up: {} at {}\n{}{}",
+            counted(status.nodes.len(), status.simulated),
             status.server,
             warned(&status.warnings),
             how_to_reach(&instance)
@@ -94,6 +94,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     // Threads that wait for pods wait for as long as those run; nothing is lost with them.
     runtime.shutdown_background();
     result
+}
+
+/// The nodes of both kinds, in words.
+fn counted(nodes: usize, simulated: usize) -> String {
+    let plural = |count| if count == 1 { "" } else { "s" };
+    match (nodes, simulated) {
+        (_, 0) => format!("{nodes} node{}", plural(nodes)),
+        (0, _) => format!("{simulated} simulated node{}", plural(simulated)),
+        _ => format!("{nodes} node{} and {simulated} simulated", plural(nodes)),
+    }
 }
 
 fn warned(warnings: &[String]) -> String {
@@ -134,8 +144,8 @@ async fn detach(instance: &Instance) -> Result<()> {
         if let Ok(status) = control::ask(&instance.socket(), &Request::Status).await {
             progress.clear();
             return say(&format!(
-                "up: {} nodes at {}, in {:.1} s\n{}{}",
-                status.nodes.len(),
+                "up: {} at {}, in {:.1} s\n{}{}",
+                counted(status.nodes.len(), status.simulated),
                 status.server,
                 started.elapsed().as_secs_f64(),
                 warned(&status.warnings),
@@ -232,14 +242,15 @@ async fn serve(instance: &Instance, arguments: &Arguments) -> Result<()> {
     }
     if std::io::stdout().is_terminal() {
         say(&format!(
-            "up: {} nodes at {address}\n{}{}\nCtrl-C ends it and its pods",
-            machine.node_names().len(),
+            "up: {} at {address}\n{}{}\nCtrl-C ends it and its pods",
+            counted(machine.node_names().len(), arguments.simulated),
             warned(&warnings),
             how_to_reach(instance)
         ))?;
     }
     let about = About {
         server: address,
+        simulated: arguments.simulated,
         warnings,
     };
     let answering = control::answer(&instance.socket(), about, Arc::clone(&machine))?;
@@ -342,5 +353,17 @@ impl Progress {
         if self.shown.take().is_some() {
             let _ = write!(std::io::stderr(), "\r\x1b[K");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_are_counted_by_kind() {
+        assert_eq!(counted(1, 0), "1 node");
+        assert_eq!(counted(0, 50), "50 simulated nodes");
+        assert_eq!(counted(3, 50), "3 nodes and 50 simulated");
     }
 }
