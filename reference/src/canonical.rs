@@ -30,8 +30,10 @@ static SERVICE_ADDRESS: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"\b10\.96\.\d{1,3}\.\d{1,3}\b").expect("a fixed pattern"));
 static OWN_ADDRESS: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"\b127\.0\.0\.1:\d{4,5}\b").expect("a fixed pattern"));
-/// A number, or one that is no revision because it counts bytes or begins an example of a name.
-static NUMBER: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\b\d+\b( bytes|-abc)?").expect("a fixed pattern"));
+/// A number that stands for itself. One behind an equals sign does not, nor does one that counts bytes or begins an
+/// example of a name.
+static NUMBER: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"(^|[^=\w])(\d+)\b( bytes|-abc)?").expect("a fixed pattern"));
 /// What a certificate is known by, and the end of the name of a volume that a server adds to pods.
 static OWN_NAMES: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"\b(X509SHA256=)[0-9a-f]{64}|\b(kube-api-access-)[a-z0-9]{5}\b").expect("a fixed pattern")
@@ -142,6 +144,30 @@ impl Canonical {
                 )
             });
         }
+        let is_custom = |group: Option<&Value>| {
+            group
+                .and_then(Value::as_str)
+                .is_some_and(|group| group.ends_with(".example.com"))
+        };
+        let of_custom = is_custom(map.get("group"));
+        if let Some(Value::Array(causes)) = map.get_mut("causes")
+            && (of_custom || causes.iter().all(|cause| cause["reason"] == "FieldManagerConflict"))
+        {
+            // They come in the order of a hash table.
+            causes.sort_by_key(Value::to_string);
+        }
+        if let Some(Value::String(message)) = map.get_mut("message") {
+            // So do they in words; and of what cannot be typed, only what comes before the first unknown field is told.
+            let invalid = message
+                .find(" is invalid: [")
+                .filter(|_| message.contains(".example.com "));
+            let untyped = message.find("): ").filter(|_| {
+                message.starts_with("failed to create typed patch object") && message.contains(".example.com/")
+            });
+            if let Some(end) = invalid.or(untyped) {
+                message.truncate(end);
+            }
+        }
         for rules in ["resourceRules", "nonResourceRules"] {
             // They come in the order of a hash table.
             if let Some(Value::Array(rules)) = map.get_mut(rules) {
@@ -216,10 +242,12 @@ impl Canonical {
     /// A message with the revisions in it named, as far as they have been seen.
     fn revisions(&self, text: &str) -> String {
         let named = |found: &Captures<'_>| {
-            let number = &found[0];
+            let (before, number) = (&found[1], &found[2]);
             match self.names.get(number) {
-                Some(name) if number.len() > 1 && name.starts_with("<revision") => name.clone(),
-                _ => number.to_owned(),
+                Some(name) if found.get(3).is_none() && number.len() > 1 && name.starts_with("<revision") => {
+                    format!("{before}{name}")
+                }
+                _ => found[0].to_owned(),
             }
         };
         NUMBER.replace_all(text, named).into_owned()

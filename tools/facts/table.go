@@ -214,6 +214,9 @@ func (w *walk) printField(out *bytes.Buffer, owner reflect.Type, field reflect.S
 	for _, attribute := range append(structure(comments), patching(field)...) {
 		out.WriteString(" " + attribute)
 	}
+	if name := named(field.Type); name != "" {
+		out.WriteString(" t:" + name)
+	}
 	value, given, err := w.markers.defaultOf(owner, comments)
 	if err != nil {
 		return err
@@ -297,6 +300,20 @@ func structure(markers map[string][]string) []string {
 		}
 	}
 	return attributes
+}
+
+// named is what Go calls the text within pointers, lists and maps, if it has a name for it.
+func named(goType reflect.Type) string {
+	switch {
+	case isMessage(goType):
+		return ""
+	case goType.Kind() == reflect.Pointer, goType.Kind() == reflect.Slice, goType.Kind() == reflect.Map:
+		return named(goType.Elem())
+	case goType.Kind() == reflect.String && goType.PkgPath() != "":
+		return goType.String()
+	default:
+		return ""
+	}
 }
 
 // patching spells the tags that say how strategic merge patches merge.

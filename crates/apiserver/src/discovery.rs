@@ -21,14 +21,10 @@ use crate::{
 pub(crate) fn handle(served: &Served, path: &str, headers: &HeaderMap) -> Result<Response<Body>, ApiError> {
     let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
     let plain = match segments[..] {
-        ["api"] => match aggregated_version(headers) {
-            Some(version) => return Ok(aggregated(served, Root::Core, version, headers)),
-            None => Some(api_versions(headers)),
-        },
-        ["apis"] => match aggregated_version(headers) {
-            Some(version) => return Ok(aggregated(served, Root::Groups, version, headers)),
-            None => Some(group_list(served)),
-        },
+        ["api"] if prefers_aggregated(headers) => return Ok(aggregated(served, Root::Core, headers)),
+        ["api"] => Some(api_versions(headers)),
+        ["apis"] if prefers_aggregated(headers) => return Ok(aggregated(served, Root::Groups, headers)),
+        ["apis"] => Some(group_list(served)),
         ["apis", group] => groups(served)
             .into_iter()
             .find(|(name, _)| *name == group)
@@ -43,6 +39,9 @@ pub(crate) fn handle(served: &Served, path: &str, headers: &HeaderMap) -> Result
         _ => None,
     };
     let Some(plain) = plain else {
+        if let ["api", _] = segments[..] {
+            return Err(ApiError::path_not_found());
+        }
         return Ok(respond::text(StatusCode::NOT_FOUND, "404 page not found\n"));
     };
     Ok(respond::value(
@@ -134,7 +133,7 @@ fn resource_list(served: &Served, version: &GroupVersion) -> Option<Value> {
                 "singularName": "",
                 "namespaced": resource.namespaced,
                 "kind": &*subresource.gvk.kind,
-                "verbs": verbs(&subresource.verbs),
+                "verbs": verbs(resource, &subresource.verbs),
             });
             if !same_version(&subresource.gvk, version) {
                 described["group"] = (&*subresource.gvk.group).into();
@@ -143,7 +142,9 @@ fn resource_list(served: &Served, version: &GroupVersion) -> Option<Value> {
             described
         }));
     }
-    listed.sort_by(|a, b| a["name"].as_str().cmp(&b["name"].as_str()));
+    if is_built_in(&version.group) {
+        listed.sort_by(|a, b| a["name"].as_str().cmp(&b["name"].as_str()));
+    }
     let mut list = json!({"kind": "APIResourceList", "groupVersion": version.to_string(), "resources": listed});
     // The list of the core group is older than versions of lists.
     if !version.group.is_empty() {
@@ -182,14 +183,16 @@ fn add_names(described: &mut Value, resource: &ResourceType) {
 /// What can be done with objects of a resource. Those of a kind that goes can only go.
 fn verbs_of(resource: &ResourceType) -> Vec<&'static str> {
     let closing = resource.strategy.creation_refused().is_some();
-    let mut names = verbs(&resource.verbs);
+    let mut names = verbs(resource, &resource.verbs);
     names.retain(|name| !closing || !matches!(*name, "create" | "patch" | "update"));
     names
 }
 
-fn verbs(verbs: &[Verb]) -> Vec<&'static str> {
+fn verbs(resource: &ResourceType, verbs: &[Verb]) -> Vec<&'static str> {
     let mut names: Vec<_> = verbs.iter().map(|verb| verb.as_str()).collect();
-    names.sort_unstable();
+    if !is_custom(resource) {
+        names.sort_unstable();
+    }
     names
 }
 
@@ -204,9 +207,9 @@ enum Root {
     Groups,
 }
 
-/// The version of the aggregated document that the client prefers over the plain one, if it does.
-fn aggregated_version(headers: &HeaderMap) -> Option<&'static str> {
-    negotiate::choices(headers).iter().find_map(|choice| {
+/// Whether the client prefers the aggregated document over the plain one.
+fn prefers_aggregated(headers: &HeaderMap) -> bool {
+    let preferred = negotiate::choices(headers).iter().find_map(|choice| {
         if !matches!(
             choice.media_type,
             "application/json" | "application/*" | "*/*" | "application/yaml"
@@ -214,15 +217,15 @@ fn aggregated_version(headers: &HeaderMap) -> Option<&'static str> {
             return None;
         }
         match (choice.parameter("as"), choice.parameter("g"), choice.parameter("v")) {
-            (None, ..) => Some(None),
-            (Some("APIGroupDiscoveryList"), Some("apidiscovery.k8s.io"), Some("v2")) => Some(Some("v2")),
-            (Some("APIGroupDiscoveryList"), Some("apidiscovery.k8s.io"), Some("v2beta1")) => Some(Some("v2beta1")),
+            (None, ..) => Some(false),
+            (Some("APIGroupDiscoveryList"), Some("apidiscovery.k8s.io"), Some("v2")) => Some(true),
             _ => None,
         }
-    })?
+    });
+    preferred == Some(true)
 }
 
-fn aggregated(served: &Served, root: Root, version: &'static str, headers: &HeaderMap) -> Response<Body> {
+fn aggregated(served: &Served, root: Root, headers: &HeaderMap) -> Response<Body> {
     let items: Vec<Value> = groups(served)
         .into_iter()
         .filter(|(group, _)| group.is_empty() == (root == Root::Core))
@@ -230,15 +233,12 @@ fn aggregated(served: &Served, root: Root, version: &'static str, headers: &Head
         .collect();
     let list = json!({
         "kind": "APIGroupDiscoveryList",
-        "apiVersion": format!("apidiscovery.k8s.io/{version}"),
+        "apiVersion": "apidiscovery.k8s.io/v2",
         "metadata": {},
         "items": items,
     });
     let document = Tagged::json(&list);
-    let content_type = match version {
-        "v2" => HeaderValue::from_static("application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"),
-        _ => HeaderValue::from_static("application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"),
-    };
+    let content_type = HeaderValue::from_static("application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList");
     let mut response = digest::answer(&document, content_type, headers);
     response
         .headers_mut()
@@ -288,7 +288,7 @@ fn aggregated_resource(resource: &ResourceType, version: &GroupVersion) -> Value
             json!({
                 "subresource": &*subresource.name,
                 "responseKind": response_kind(&subresource.gvk),
-                "verbs": verbs(&subresource.verbs),
+                "verbs": verbs(resource, &subresource.verbs),
             })
         })
         .collect();
@@ -415,12 +415,7 @@ mod tests {
 
     #[test]
     fn what_is_not_served_is_a_page_that_is_not_there() {
-        for path in [
-            "/apis/no.such.group",
-            "/apis/no.such.group/v1",
-            "/apis/apps/v2",
-            "/api/v2",
-        ] {
+        for path in ["/apis/no.such.group", "/apis/no.such.group/v1", "/apis/apps/v2"] {
             let response = get(path, &[]);
             assert_eq!(response.status(), StatusCode::NOT_FOUND, "{path}");
             assert_eq!(response.body().as_whole(), Some(&b"404 page not found\n"[..]));
@@ -460,15 +455,13 @@ mod tests {
     }
 
     #[test]
-    fn an_older_client_gets_the_older_form() {
-        let accept = V2.replace("v=v2", "v=v2beta1");
-        let response = get("/apis", &[(header::ACCEPT, &accept)]);
-        assert_eq!(response.headers()[header::CONTENT_TYPE], accept);
-        assert_eq!(content(&response)["apiVersion"], "apidiscovery.k8s.io/v2beta1");
-        assert_eq!(
-            content(&get("/apis", &[(header::ACCEPT, "application/json, */*")]))["kind"],
-            "APIGroupList"
-        );
+    fn a_client_that_knows_only_the_beta_of_the_aggregated_form_gets_the_plain_one() {
+        let older = format!("{},application/json", V2.replace("v=v2", "v=v2beta1"));
+        for accept in [&older, "application/json, */*"] {
+            let response = get("/apis", &[(header::ACCEPT, accept)]);
+            assert_eq!(response.headers()[header::CONTENT_TYPE], "application/json");
+            assert_eq!(content(&response)["kind"], "APIGroupList");
+        }
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use http::{HeaderMap, header};
 use moorline_machinery::status::ApiError;
 
+use crate::path::Verb;
+
 /// The form of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
@@ -80,6 +82,32 @@ pub(crate) fn choices(headers: &HeaderMap) -> Vec<Choice<'_>> {
         .collect();
     choices.sort_by(|a, b| b.quality().total_cmp(&a.quality()));
     choices
+}
+
+/// What the path of a built-in resource offers, of which nothing is known yet but its verb.
+pub(crate) fn offered(headers: &HeaderMap, verb: Verb) -> Result<(), ApiError> {
+    const ONE: [&str; 3] = [
+        "application/json",
+        "application/yaml",
+        "application/vnd.kubernetes.protobuf",
+    ];
+    const MANY: [&str; 5] = [
+        ONE[0],
+        ONE[1],
+        ONE[2],
+        "application/json;stream=watch",
+        "application/vnd.kubernetes.protobuf;stream=watch",
+    ];
+    let choices = choices(headers);
+    let suits = |choice: &Choice<'_>| choice.media_type == "*/*" || ONE.contains(&choice.media_type);
+    if choices.is_empty() || choices.iter().any(suits) {
+        return Ok(());
+    }
+    Err(if matches!(verb, Verb::List | Verb::Watch) {
+        ApiError::not_available(&MANY)
+    } else {
+        ApiError::not_available(&ONE)
+    })
 }
 
 /// What to answer an ordinary request with: the first choice that can be served. No choice at all means JSON.

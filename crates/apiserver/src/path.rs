@@ -1,5 +1,7 @@
 //! What a request's path is about: which resource, which object, which part of it.
 
+use std::borrow::Cow;
+
 use http::Method;
 use percent_encoding::percent_decode_str;
 
@@ -26,10 +28,9 @@ pub(crate) struct ResourcePath {
 
 /// Takes a path apart; nothing when it is not about resources.
 pub(crate) fn parse(path: &str) -> Option<ResourcePath> {
-    let mut segments = path
-        .split('/')
-        .skip(1)
-        .map(|segment| percent_decode_str(segment).decode_utf8_lossy());
+    // As elsewhere, a slash is a slash however it is written; no name has one.
+    let path = percent_decode_str(path).decode_utf8_lossy();
+    let mut segments = path.split('/').skip(1).map(Cow::Borrowed);
     let mut found = ResourcePath::default();
     match segments.next()?.as_ref() {
         "api" => {}
@@ -37,7 +38,7 @@ pub(crate) fn parse(path: &str) -> Option<ResourcePath> {
         _ => return None,
     }
     found.version = segments.next().filter(|version| !version.is_empty())?.into_owned();
-    let mut rest: Vec<String> = segments.map(std::borrow::Cow::into_owned).collect();
+    let mut rest: Vec<String> = segments.map(Cow::into_owned).collect();
     if rest.last().is_some_and(String::is_empty) {
         rest.pop();
     }
@@ -195,8 +196,8 @@ mod tests {
             ),
             ("/apis/apps/v1/deployments", ["apps", "v1", "", "deployments", "", ""]),
             (
-                "/apis/g.io/v1/namespaces/n/things/a%2Fb",
-                ["g.io", "v1", "n", "things", "a/b", ""],
+                "/apis/g.io/v1/namespaces/n/things/a%2Fb%20c",
+                ["g.io", "v1", "n", "things", "a", "b c"],
             ),
             ("/api/v1/watch/namespaces/n/pods", ["", "v1", "n", "pods", "", ""]),
         ] {

@@ -127,7 +127,7 @@ impl ListOptions {
                 .get("continue")
                 .filter(|token| !token.is_empty())
                 .map(str::to_owned),
-            resource_version: resource_version(query)?,
+            resource_version: resource_version(query, watch)?,
             version_match: version_match(query)?,
             send_initial_events: query.get("sendInitialEvents").map(|_| query.flag("sendInitialEvents")),
             bookmarks: query.flag("allowWatchBookmarks"),
@@ -190,13 +190,19 @@ fn number(query: &Query, name: &str) -> Result<Option<i64>, ApiError> {
     }
 }
 
-fn resource_version(query: &Query) -> Result<Option<u64>, ApiError> {
+fn resource_version(query: &Query, watch: bool) -> Result<Option<u64>, ApiError> {
     match query.get("resourceVersion") {
         None | Some("") => Ok(None),
         Some(text) => text.parse().map(Some).map_err(|_| {
-            ApiError::bad_request(format!(
+            let why = format!(
                 "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
-            ))
+            );
+            // A real server does not see that this, too, is the client's fault.
+            if watch {
+                ApiError::unknown(why)
+            } else {
+                ApiError::bad_request(format!("invalid resource version: {why}"))
+            }
         }),
     }
 }

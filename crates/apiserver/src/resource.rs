@@ -17,7 +17,7 @@ use moorline_store as store;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::{custom::PrinterColumn, path::Verb, strategy::Strategy, wire::TypePrefix};
+use crate::{builtin::conform::Purpose, custom::PrinterColumn, path::Verb, strategy::Strategy, wire::TypePrefix};
 
 /// One version of a resource, as it is served.
 pub(crate) struct ResourceType {
@@ -113,7 +113,9 @@ impl ResourceType {
             fields.insert("kind".to_owned(), (*self.gvk.kind).into());
         }
         let unknown = self.schema.get().prune(object);
-        self.strategy.conform(object).map_err(ApiError::bad_request)?;
+        self.strategy
+            .conform(object, Purpose::Read)
+            .map_err(ApiError::bad_request)?;
         Ok(unknown)
     }
 
@@ -129,7 +131,7 @@ impl ResourceType {
         self.schema.empty.get_or_init(|| {
             let mut object = json!({ "apiVersion": self.gvk.api_version(), "kind": &*self.gvk.kind });
             // An empty object breaks no rule of a type; rules that ask for content come later.
-            let _ = self.strategy.conform(&mut object);
+            let _ = self.strategy.conform(&mut object, Purpose::Read);
             object
         })
     }
@@ -260,6 +262,11 @@ impl Served {
                 .map(|(version, _)| GroupVersion::new(group.clone(), version.clone()));
             (&**group, versions.collect())
         })
+    }
+
+    /// Whether any version of a group is served.
+    pub(crate) fn has_group(&self, group: &str) -> bool {
+        self.groups.contains_key(group)
     }
 
     /// The resources of a version, in the order of their names; nothing if the version is not served.

@@ -28,9 +28,7 @@ impl Selection {
             let field = term.field();
             let of_every_kind = field == "metadata.name" || (field == "metadata.namespace" && resource.namespaced);
             if !of_every_kind && !names.iter().any(|name| **name == *field) {
-                return Err(ApiError::bad_request(
-                    resource.strategy.unknown_field(field, resource.namespaced),
-                ));
+                return Err(ApiError::bad_request(resource.strategy.unknown_field(field)));
             }
             beyond_names |= !of_every_kind;
         }

@@ -102,21 +102,37 @@ impl ApiService {
         .await
     }
 
+    /// The resource that a path is about, if there is one.
+    fn find(&self, path: &ResourcePath) -> Result<Arc<ResourceType>, ApiError> {
+        let gvr = GroupVersionResource::new(path.group.as_str(), path.version.as_str(), path.resource.as_str());
+        self.core.registry.find(&gvr).ok_or_else(ApiError::path_not_found)
+    }
+
     /// The resource that a path is about, if it is served there and knows the verb.
     fn served(&self, path: &ResourcePath, verb: Verb) -> Result<Arc<ResourceType>, ApiError> {
-        let gvr = GroupVersionResource::new(path.group.as_str(), path.version.as_str(), path.resource.as_str());
-        let Some(resource) = self.core.registry.find(&gvr) else {
-            return Err(ApiError::path_not_found());
-        };
+        let resource = self.find(path)?;
         let fits = match path.subresource.as_str() {
             "" => resource.verbs.contains(&verb),
             subresource => resource
                 .subresource(subresource)
                 .is_some_and(|found| found.verbs.contains(&verb)),
         };
-        let placed = path.namespace.is_empty() || resource.namespaced;
+        let across = path.namespace.is_empty();
+        // Of what lives in namespaces, no object has a path outside of them.
+        let placed = if across {
+            !resource.namespaced || path.name.is_empty()
+        } else {
+            resource.namespaced
+        };
         if !placed || (!path.subresource.is_empty() && resource.subresource(&path.subresource).is_none()) {
             return Err(ApiError::path_not_found());
+        }
+        if across && resource.namespaced && !matches!(verb, Verb::List | Verb::Watch) {
+            return Err(if resource.strategy.as_custom().is_some() {
+                ApiError::path_not_found()
+            } else {
+                ApiError::method_not_allowed()
+            });
         }
         if !fits {
             return Err(ApiError::method_not_supported(
@@ -135,12 +151,19 @@ impl ApiService {
         body: Bytes,
     ) -> Result<Response<Body>, ApiError> {
         let core = &self.core;
-        let Some(verb) = Verb::of(&parts.method, path, query.flag("watch")) else {
-            return Err(ApiError::method_not_allowed());
-        };
         core.authorizer
             .permit(&self.user, &Action::of(&parts.method, &parts.uri))?;
+        if !core.registry.served().has_group(&path.group) {
+            return Ok(no_page());
+        }
+        let Some(verb) = Verb::of(&parts.method, path, query.flag("watch")) else {
+            self.find(path)?;
+            return Err(ApiError::method_not_allowed());
+        };
         let resource = self.served(path, verb)?;
+        if resource.strategy.as_custom().is_none() {
+            negotiate::offered(&parts.headers, verb)?;
+        }
         let answer = negotiate::answer(&parts.headers, matches!(verb, Verb::Get | Verb::List | Verb::Watch))?;
         let asides = Asides::default();
         let call = Call {
@@ -169,10 +192,14 @@ impl ApiService {
         let core = &self.core;
         core.authorizer
             .permit(&self.user, &Action::of(&parts.method, &parts.uri))?;
-        if !matches!(parts.method, Method::GET | Method::HEAD) {
+        let headers = &parts.headers;
+        let reads = matches!(parts.method, Method::GET | Method::HEAD);
+        // The oldest paths never looked at the method.
+        let takes_all = matches!(path, "" | "/healthz" | "/livez" | "/readyz" | "/apis");
+        let is_known = takes_all || path == "/version" || path.starts_with("/openapi") || path.starts_with("/api");
+        if !reads && is_known && !takes_all {
             return Err(ApiError::method_not_allowed());
         }
-        let headers = &parts.headers;
         Ok(match path {
             "/healthz" | "/livez" | "/readyz" => health(core, path, query),
             "/version" => version(),
@@ -191,9 +218,14 @@ impl ApiService {
             "" => paths(core),
             _ if path.starts_with("/openapi") => openapi::handle(core, path, query, headers).await,
             _ if path.starts_with("/api") => discovery::handle(&core.registry.served(), path, headers)?,
-            _ => return Err(ApiError::path_not_found()),
+            _ => no_page(),
         })
     }
+}
+
+/// The answer where nothing of the API begins.
+fn no_page() -> Response<Body> {
+    respond::text(StatusCode::NOT_FOUND, "404 page not found\n")
 }
 
 async fn collect<B>(body: B) -> Result<Bytes, ApiError>

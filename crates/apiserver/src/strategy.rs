@@ -10,6 +10,7 @@ use moorline_machinery::{
 use moorline_store::Revision;
 use serde_json::Value;
 
+use crate::builtin::conform::Purpose;
 use crate::custom::CustomKind;
 use crate::custom::PrinterColumn;
 
@@ -121,8 +122,8 @@ pub(crate) trait Strategy: Send + Sync {
     }
 
     /// Reads an object as its type wants it, or says why that cannot be done.
-    fn conform(&self, object: &mut Value) -> Result<(), String> {
-        let _ = object;
+    fn conform(&self, object: &mut Value, purpose: Purpose) -> Result<(), String> {
+        let _ = (object, purpose);
         Ok(())
     }
 
@@ -207,13 +208,8 @@ pub(crate) trait Strategy: Send + Sync {
     }
 
     /// The answer to a selection by another field.
-    fn unknown_field(&self, field: &str, namespaced: bool) -> String {
-        let mut known = vec!["\"metadata.name\"".to_owned()];
-        if namespaced {
-            known.push("\"metadata.namespace\"".to_owned());
-        }
-        known.extend(self.selectable_field_names().iter().map(|name| format!("{name:?}")));
-        format!("{field:?} is not a known field selector: only {}", known.join(", "))
+    fn unknown_field(&self, field: &str) -> String {
+        format!("{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
     }
 
     /// Fills in what a client may leave out, beyond the defaults of the schema.
@@ -241,6 +237,17 @@ pub(crate) trait Strategy: Send + Sync {
     fn validate_update(&self, object: &Value, old: &Value) -> Findings {
         let _ = (object, old);
         Findings::default()
+    }
+
+    /// What whoever writes an object is told besides: what will hardly be meant, and what will not work for long.
+    fn warnings(&self, object: &Value, old: Option<&Value>) -> Vec<String> {
+        let _ = (object, old);
+        Vec::new()
+    }
+
+    /// What is wrong with a change of the status.
+    fn validate_status_update(&self, object: &Value, old: &Value) -> Findings {
+        self.validate_update(object, old)
     }
 
     /// Keeps of the old object what a write to one of its parts may not touch.

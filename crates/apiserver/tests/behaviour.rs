@@ -184,6 +184,95 @@ async fn a_watch_of_a_custom_kind_ends_with_its_definition() {
     assert_eq!(last["type"], "DELETED");
 }
 
+/// The first `count` events of a watch.
+async fn events(watch: http::Response<moorline_apiserver::body::Body>, count: usize) -> Vec<Value> {
+    let mut body = watch.into_body();
+    let mut text = Vec::new();
+    let read = async {
+        while text.split(|byte| *byte == b'\n').count() <= count {
+            let frame = body.frame().await.expect("the watch goes on").expect("it cannot fail");
+            text.extend_from_slice(&frame.into_data().unwrap_or_default());
+        }
+    };
+    tokio::time::timeout(PATIENCE, read).await.expect("the events come");
+    let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    lines
+        .map(|line| serde_json::from_slice(line).expect("an event is JSON"))
+        .collect()
+}
+
+#[tokio::test]
+async fn a_watch_sees_what_a_webhook_makes_of_each_change() {
+    let cluster = Cluster::start().await;
+    let hook = kit::webhook::converting(|object, wanted| {
+        let (from, to) = if wanted.ends_with("/v2") {
+            ("a", "b")
+        } else {
+            ("b", "a")
+        };
+        let value = object["spec"][from].take();
+        object["spec"] = json!({ to: value });
+    })
+    .await;
+    let mut definition = things();
+    let mut second = definition["spec"]["versions"][0].clone();
+    second["name"] = json!("v2");
+    second["storage"] = json!(false);
+    second["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"] = json!({ "b": { "type": "string" } });
+    definition["spec"]["versions"].as_array_mut().unwrap().push(second);
+    definition["spec"]["conversion"] = json!({ "strategy": "Webhook", "webhook": {
+        "conversionReviewVersions": ["v1"], "clientConfig": hook,
+    } });
+    cluster.create(DEFINITIONS, &definition).await.object();
+    let newer = THINGS.replace("/v1/", "/v2/");
+    cluster.until(&newer, |list| list.status == StatusCode::OK).await;
+    let thing = |a: &str| json!({ "apiVersion": "example.com/v1", "kind": "Thing", "metadata": { "name": "t" }, "spec": { "a": a } });
+    cluster.create(THINGS, &thing("one")).await.object();
+    let watch = cluster.open(Method::GET, &format!("{newer}?watch=true"), "", "").await;
+    cluster
+        .merge(&format!("{THINGS}/t"), &json!({ "spec": { "a": "two" } }))
+        .await
+        .object();
+    cluster
+        .merge(&format!("{newer}/t"), &json!({ "spec": { "b": "three" } }))
+        .await
+        .object();
+    cluster.delete(&format!("{THINGS}/t")).await.object();
+    let told: Vec<(Value, Value, Value)> = events(watch, 4)
+        .await
+        .into_iter()
+        .map(|mut event| {
+            let (version, spec) = (event["object"]["apiVersion"].take(), event["object"]["spec"].take());
+            (event["type"].take(), version, spec)
+        })
+        .collect();
+    let expected = [
+        ("ADDED", "one"),
+        ("MODIFIED", "two"),
+        ("MODIFIED", "three"),
+        ("DELETED", "three"),
+    ];
+    let expected = expected.map(|(kind, b)| (json!(kind), json!("example.com/v2"), json!({ "b": b })));
+    assert_eq!(told, expected);
+}
+
+#[tokio::test]
+async fn a_watch_tells_the_columns_of_its_tables_once() {
+    let cluster = Cluster::start().await;
+    let map = |name: &str| json!({ "metadata": { "name": name } });
+    for name in ["a", "b"] {
+        cluster.create(MAPS, &map(name)).await.object();
+    }
+    let request = http::Request::builder()
+        .uri(format!("{MAPS}?watch=true"))
+        .header("accept", "application/json;as=Table;g=meta.k8s.io;v=v1")
+        .body(http_body_util::Empty::new())
+        .unwrap();
+    let told = events(cluster.0.service().answer(request).await, 2).await;
+    assert!(told[0]["object"]["columnDefinitions"].is_array());
+    assert_eq!(told[1]["object"]["columnDefinitions"], Value::Null);
+}
+
 #[tokio::test]
 async fn an_autoscaler_is_the_same_in_both_versions() {
     let cluster = Cluster::start().await;
@@ -225,4 +314,176 @@ async fn a_volume_tells_since_when_it_is_in_its_phase() {
     assert!(changed["status"]["lastPhaseTransitionTime"].is_string());
     cluster.delete("/api/v1/persistentvolumes/v").await.object();
     cluster.until_gone("/api/v1/persistentvolumes/v").await;
+}
+
+/// The fields that an entry says its manager owns.
+fn owned<'o>(object: &'o Value, manager: &str) -> &'o Value {
+    let entries = object["metadata"]["managedFields"].as_array().into_iter().flatten();
+    let mut entries = entries.filter(|entry| entry["manager"] == manager);
+    entries.next().map_or(&Value::Null, |entry| &entry["fieldsV1"])
+}
+
+#[tokio::test]
+async fn nobody_comes_to_own_what_the_server_adds_to_an_object() {
+    let cluster = Cluster::start().await;
+    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "n" } });
+    let made = cluster
+        .create("/api/v1/namespaces?fieldManager=me", &namespace)
+        .await
+        .object();
+    assert_eq!(made["spec"]["finalizers"], json!(["kubernetes"]));
+    assert_eq!(owned(&made, "me")["f:spec"], Value::Null);
+    let service = json!({ "apiVersion": "v1", "kind": "Service", "metadata": { "name": "s" }, "spec": {
+        "ports": [{ "port": 80 }] } });
+    let made = cluster
+        .create("/api/v1/namespaces/n/services?fieldManager=me", &service)
+        .await
+        .object();
+    assert!(made["spec"]["clusterIP"].is_string());
+    assert_eq!(owned(&made, "me")["f:spec"]["f:clusterIP"], Value::Null);
+    assert_eq!(owned(&made, "me")["f:spec"]["f:type"], json!({}));
+    let found = cluster
+        .get("/api/v1/namespaces/n/services?fieldSelector=spec.type%3DClusterIP")
+        .await
+        .object();
+    assert_eq!(found["items"].as_array().map(Vec::len), Some(1));
+    let secret = json!({ "metadata": { "name": "s" }, "stringData": { "a": "b" } });
+    let made = cluster
+        .create("/api/v1/namespaces/n/secrets?fieldManager=me", &secret)
+        .await
+        .object();
+    assert_eq!(owned(&made, "me")["f:data"], json!({ ".": {}, "f:a": {} }));
+}
+
+#[tokio::test]
+async fn an_applied_amount_is_compared_as_it_is_written() {
+    let cluster = Cluster::start().await;
+    let applied = |cpu: &str| {
+        let mut pod = pod("p");
+        pod["spec"]["containers"][0]["resources"] = json!({ "limits": { "cpu": cpu } });
+        pod.to_string()
+    };
+    let path = |manager: &str| format!("{PODS}/p?fieldManager={manager}");
+    let made = cluster
+        .send(Method::PATCH, &path("alice"), APPLY, applied("1000m"))
+        .await
+        .object();
+    assert_eq!(made["spec"]["containers"][0]["resources"]["limits"]["cpu"], "1");
+    let refused = cluster.send(Method::PATCH, &path("bob"), APPLY, applied("1000m")).await;
+    assert_eq!(
+        refused.message(),
+        "Apply failed with 1 conflict: conflict with \"alice\": \
+         .spec.containers[name=\"c\"].resources.limits.cpu"
+    );
+}
+
+#[tokio::test]
+async fn who_scales_owns_the_number_only_if_somebody_did_before() {
+    let cluster = Cluster::start().await;
+    let all = "/apis/apps/v1/namespaces/default/deployments";
+    let deployment = |replicas: Value| {
+        json!({ "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "d" }, "spec": {
+            "replicas": replicas, "selector": { "matchLabels": { "a": "b" } },
+            "template": { "metadata": { "labels": { "a": "b" } }, "spec": pod("p")["spec"] } } })
+    };
+    let path = format!("{all}/d?fieldManager=alice");
+    let mut body = deployment(Value::Null);
+    body["spec"].as_object_mut().unwrap().remove("replicas");
+    cluster
+        .send(Method::PATCH, &path, APPLY, body.to_string())
+        .await
+        .object();
+    let scale = |replicas: u8| json!({ "spec": { "replicas": replicas } });
+    cluster
+        .merge(&format!("{all}/d/scale?fieldManager=carol"), &scale(3))
+        .await
+        .object();
+    let found = cluster.get(&format!("{all}/d")).await.object();
+    assert_eq!(owned(&found, "carol"), &Value::Null);
+    let body = deployment(json!(3)).to_string();
+    cluster.send(Method::PATCH, &path, APPLY, body).await.object();
+    cluster
+        .merge(&format!("{all}/d/scale?fieldManager=carol"), &scale(4))
+        .await
+        .object();
+    let found = cluster.get(&format!("{all}/d")).await.object();
+    assert_eq!(owned(&found, "carol"), &json!({ "f:spec": { "f:replicas": {} } }));
+    assert_eq!(owned(&found, "alice")["f:spec"]["f:replicas"], Value::Null);
+}
+
+#[tokio::test]
+async fn what_is_not_there_says_so_whatever_is_done_to_it() {
+    let cluster = Cluster::start().await;
+    for method in [Method::GET, Method::POST, Method::PUT, Method::OPTIONS] {
+        let nothing = cluster.open(method.clone(), "/nothing", "", "").await;
+        assert_eq!(nothing.status(), StatusCode::NOT_FOUND);
+        assert_eq!(nothing.headers()["content-type"], "text/plain; charset=utf-8");
+        let resource = cluster.send(method.clone(), "/api/v1/nothings", "", "").await;
+        assert_eq!(resource.status, StatusCode::NOT_FOUND, "{method}");
+        assert_eq!(resource.message(), "the server could not find the requested resource");
+        assert_eq!(cluster.send(method, "/healthz", "", "").await.status, StatusCode::OK);
+    }
+    for path in ["/api/v2", "/api/v1/pods/p", "/api/v1/namespaces/default/pods/a%2Fb"] {
+        let answer = cluster.get(path).await;
+        assert_eq!(
+            answer.message(),
+            "the server could not find the requested resource",
+            "{path}"
+        );
+    }
+    assert_eq!(
+        cluster.create("/api/v1/pods", &pod("p")).await.status,
+        StatusCode::METHOD_NOT_ALLOWED
+    );
+}
+
+#[tokio::test]
+async fn a_body_of_a_kind_that_a_path_does_not_take_is_refused_before_it_is_looked_at() {
+    let cluster = Cluster::start().await;
+    let path = format!("{MAPS}/m?fieldValidation=Nonsense");
+    let refused = cluster.send(Method::PATCH, &path, "application/json", "{").await;
+    assert_eq!(refused.message(), "415: Unsupported Media Type");
+    assert_eq!(refused.body["details"], json!({}));
+    let path = format!("{MAPS}?fieldValidation=Nonsense");
+    let refused = cluster.send(Method::POST, &path, "text/plain", "{").await;
+    assert_eq!(refused.status, StatusCode::UNSUPPORTED_MEDIA_TYPE);
+    let map = json!({ "metadata": { "name": "m" } }).to_string();
+    cluster.send(Method::POST, MAPS, "APPLICATION/JSON", map).await.object();
+    for (body, why) in [
+        (
+            "5",
+            "couldn't get version/kind; json parse error: json: cannot unmarshal number into Go value",
+        ),
+        (
+            "{\"kind\": 5}",
+            "cannot unmarshal number into Go struct field .kind of type string",
+        ),
+        (
+            "{\"apiVersion\": \"v1\", \"kind\": \"Pod\"}",
+            "no kind \"Pod\" is registered for version \"v1\"",
+        ),
+    ] {
+        let refused = cluster
+            .send(Method::DELETE, &format!("{MAPS}/m"), "application/json", body)
+            .await;
+        assert_eq!(refused.status, StatusCode::BAD_REQUEST);
+        assert!(refused.message().contains(why), "{}", refused.message());
+    }
+}
+
+#[tokio::test]
+async fn what_will_hardly_be_meant_is_warned_of() {
+    let cluster = Cluster::start().await;
+    let mut pod = pod("p");
+    pod["spec"]["containers"][0]["ports"] = json!([{ "containerPort": 80 }, { "containerPort": 80, "hostPort": 80 }]);
+    let made = cluster.create(PODS, &pod).await;
+    assert_eq!(
+        made.warnings,
+        ["299 - \"spec.containers[0].ports[1]: overlapping port definition with spec.containers[0].ports[0]\""]
+    );
+    let endpoints = cluster.get("/api/v1/endpoints").await;
+    assert_eq!(
+        endpoints.warnings,
+        ["299 - \"v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice\""]
+    );
 }

@@ -5,6 +5,7 @@
 //! YAML that multiplies itself by aliases are refused.
 
 mod fields;
+mod lenient;
 mod strict;
 mod value;
 
@@ -69,9 +70,16 @@ pub enum DecodeError {
     Yaml(String),
 }
 
-/// Reads JSON.
+/// Reads JSON, as leniently as Go does.
 pub fn json(body: &[u8], limits: &Limits) -> Result<Decoded, DecodeError> {
     check_length(body, limits)?;
+    match strictly(body, limits) {
+        Err(DecodeError::Json(_)) if let Some(repaired) = lenient::repaired(body) => strictly(&repaired, limits),
+        read => read,
+    }
+}
+
+fn strictly(body: &[u8], limits: &Limits) -> Result<Decoded, DecodeError> {
     let mut duplicates = Vec::new();
     let mut reader = serde_json::Deserializer::from_slice(body);
     let seed = ValueSeed::new(&Path::OBJECT, limits.depth, Names::Plain, &mut duplicates);
@@ -124,15 +132,53 @@ pub fn yaml(body: &[u8], limits: &Limits) -> Result<Decoded, DecodeError> {
 }
 
 /// What a server answers to a body that is no object of any kind.
-pub fn unrecognized(expected_kind: &str, why: &DecodeError, body: &[u8]) -> ApiError {
-    if let DecodeError::TooLong { limit } = why {
-        return ApiError::request_entity_too_large(*limit);
-    }
+pub fn unrecognized(expected_kind: &str, why: impl std::fmt::Display, body: &[u8]) -> ApiError {
     ApiError::bad_request(format!(
-        "the object provided is unrecognized (must be of type {expected_kind}): couldn't get version/kind; json parse \
-         error: {why} ({})",
+        "the object provided is unrecognized (must be of type {expected_kind}): {why} ({})",
         summary(body)
     ))
+}
+
+/// Why the type of an object cannot be read, in Go's words: it is no object, or its type is no text. What does not name
+/// its type at all is fine.
+pub fn type_fault(object: &Value) -> Option<String> {
+    let mismatch = |found: &Value, wanted: &str| {
+        format!(
+            "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go {wanted}",
+            json_type(found)
+        )
+    };
+    let fields = match object {
+        Value::Object(fields) => fields,
+        Value::Null => return None,
+        other => {
+            return Some(mismatch(
+                other,
+                "value of type struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \
+                 \"json:\\\"kind,omitempty\\\"\" }",
+            ));
+        }
+    };
+    for name in ["apiVersion", "kind"] {
+        match fields.get(name) {
+            None | Some(Value::Null | Value::String(_)) => {}
+            Some(other) => return Some(mismatch(other, &format!("struct field .{name} of type string"))),
+        }
+    }
+    let version = fields.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+    (version.matches('/').count() > 1).then(|| format!("unexpected GroupVersion string: {version}"))
+}
+
+/// The word that Go's reader has for a kind of value.
+pub fn json_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
 }
 
 /// What a server answers to an object that says its kind but cannot be taken as it.
@@ -225,11 +271,10 @@ fn go_words(error: &serde_json::Error, body: &[u8]) -> String {
     }
 }
 
-/// The character that a reader stopped at.
+/// What a reader stopped at. Go goes by bytes, not by characters.
 fn character_at(body: &[u8], line: usize, column: usize) -> Option<char> {
     let line = body.split(|byte| *byte == b'\n').nth(line.checked_sub(1)?)?;
-    let rest = line.get(column.checked_sub(1)?..)?;
-    String::from_utf8_lossy(rest.get(..4).unwrap_or(rest)).chars().next()
+    line.get(column.checked_sub(1)?).map(|byte| char::from(*byte))
 }
 
 fn go_character(character: char) -> String {

@@ -97,6 +97,8 @@ pub struct Field {
     pub structure: Structure,
     /// How a strategic merge patch merges it.
     pub patch: Option<PatchStrategy>,
+    /// What Go calls the text that it holds, where that is more than `string`; its errors name it.
+    pub type_name: Option<&'static str>,
     /// The default that the schema publishes, as JSON.
     pub default: Option<&'static str>,
 }

@@ -110,7 +110,7 @@ fn schema() -> Value {
             "frozen": {"type": "string", "maxLength": 20, "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "it stays"}]}
         }, "x-kubernetes-validations": [
             {"rule": "!has(self.color) || self.color != 'blue' || self.size < 50", "message": "blue is small"},
-            {"rule": "!has(self.replicas) || self.replicas <= self.size", "messageExpression": "'at most ' + string(self.size)", "reason": "FieldValueForbidden", "fieldPath": ".replicas"}
+            {"rule": "!has(self.replicas) || self.replicas <= self.size", "messageExpression": "'no more than ' + (self.size > 9 ? 'many' : 'few')", "reason": "FieldValueForbidden", "fieldPath": ".replicas"}
         ]},
         "status": {"type": "object", "properties": {"ready": {"type": "integer"}, "replicas": {"type": "integer"}, "selector": {"type": "string"}}}
     }})
@@ -178,8 +178,8 @@ fn refused_definitions(rng: &mut Rng, group: &str) -> Vec<Step> {
             json!(""),
         ),
         (
-            "/spec/versions/0/schema/openAPIV3Schema/properties/spec/additionalProperties",
-            json!({"type": "string"}),
+            "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/box/properties",
+            json!({"a": {"type": "string"}}),
         ),
         (
             "/spec/versions/0/schema/openAPIV3Schema/properties/spec/$ref",

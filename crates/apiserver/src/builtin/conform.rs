@@ -11,6 +11,7 @@ use base64::{
     engine::{GeneralPurpose, GeneralPurposeConfig},
 };
 use moorline_machinery::{
+    decode::json_type,
     duration::GoDuration,
     facts::{Cardinality, Element, Emission, Facts, Field, Form, Message, MessageId},
     gvk::GroupVersionKind,
@@ -21,27 +22,42 @@ use serde_json::{Map, Number, Value, json};
 
 use self::go_time::Layout;
 
-/// Brings an object into the form that a real server stores, or says why a real server cannot read it: the message of
+/// What an object is brought into form for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// To be worked on: what was just read.
+    Read,
+    /// To be kept. Empty lists do not survive that in most kinds.
+    Store,
+}
+
+/// Brings an object into the form that a real server holds, or says why a real server cannot read it: the message of
 /// its answer 400. Kinds without facts are left as they are.
-pub(crate) fn conform(facts: &Facts, kind: &GroupVersionKind, object: &mut Value) -> Result<(), String> {
+pub(crate) fn conform(
+    facts: &Facts,
+    kind: &GroupVersionKind,
+    object: &mut Value,
+    purpose: Purpose,
+) -> Result<(), String> {
     let Some(id) = facts.kind(&kind.api_version(), &kind.kind) else {
         return Ok(());
     };
-    let list_form = match &*kind.group {
-        "apiextensions.k8s.io" | "apiregistration.k8s.io" => EmptyList::IsKept,
-        _ => EmptyList::IsNull,
+    let list_form = match (purpose, &*kind.group) {
+        (Purpose::Read, _) | (_, "apiextensions.k8s.io" | "apiregistration.k8s.io") => EmptyList::IsKept,
+        (Purpose::Store, _) => EmptyList::IsNull,
     };
     let mut reading = Reading {
         facts,
         list_form,
         holder: "",
         path: Vec::new(),
+        place: Vec::new(),
         fault: None,
     };
     reading.message(id, object);
     match reading.fault {
         None => Ok(()),
-        Some(fault) => {
+        Some((_, fault)) => {
             let GroupVersionKind { version, kind, .. } = kind;
             Err(format!(
                 "{kind} in version {version:?} cannot be handled as a {kind}: {fault}"
@@ -53,7 +69,7 @@ pub(crate) fn conform(facts: &Facts, kind: &GroupVersionKind, object: &mut Value
 /// What becomes of an empty list or map that must be written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum EmptyList {
-    /// The kind is stored as JSON.
+    /// The object is not stored yet, or the kind is stored as JSON.
     IsKept,
     /// The kind is stored as protobuf, which cannot tell it from none at all.
     IsNull,
@@ -67,11 +83,21 @@ struct Reading<'f> {
     holder: &'f str,
     /// The fields down to the one being read. Lists and maps leave no trace in it, as in Go.
     path: Vec<&'f str>,
-    /// The first fault. Go, too, reads on after it.
-    fault: Option<String>,
+    /// Where in the object the value stands that is being read.
+    place: Vec<Step<'f>>,
+    /// The first fault and where it is. Go, too, reads on after it, but in the order of the text, in which the fields
+    /// of an object stand here by their names.
+    fault: Option<(Vec<Step<'f>>, String)>,
 }
 
-impl Reading<'_> {
+/// One step down to a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Step<'f> {
+    Field(&'f str),
+    Item(usize),
+}
+
+impl<'f> Reading<'f> {
     fn message(&mut self, id: MessageId, value: &mut Value) {
         let message = self.facts.message(id);
         match message.form {
@@ -100,13 +126,17 @@ impl Reading<'_> {
     fn fields(&mut self, id: MessageId, fields: &mut Map<String, Value>) {
         for field in self.facts.fields(id) {
             if let ("", Element::Message(inlined)) = (field.name, field.element) {
+                self.path.push(self.facts.message(inlined).name);
                 self.fields(inlined, fields);
+                self.path.pop();
                 continue;
             }
             let given = fields.get_mut(field.name).filter(|value| !value.is_null());
             let is_written = given.is_some_and(|value| {
                 self.path.push(field.name);
+                self.place.push(Step::Field(field.name));
                 self.field(field, value);
+                self.place.pop();
                 self.path.pop();
                 is_written(field, value, self.list_form)
             });
@@ -119,19 +149,18 @@ impl Reading<'_> {
         }
     }
 
-    fn field(&mut self, field: &Field, value: &mut Value) {
+    fn field(&mut self, field: &'f Field, value: &mut Value) {
+        let text = field.type_name.unwrap_or("string");
         match field.cardinality {
-            Cardinality::One | Cardinality::Optional => self.element(field.element, value),
+            Cardinality::One | Cardinality::Optional => self.element(field.element, text, value),
             Cardinality::List => match value {
-                Value::Array(items) => items.iter_mut().for_each(|item| self.element(field.element, item)),
-                other => self.mismatch(other, &format!("[]{}", self.type_name(field.element))),
+                Value::Array(items) => self.items(field.element, text, items.iter_mut()),
+                other => self.mismatch(other, &format!("[]{}", self.type_name(field.element, text))),
             },
             Cardinality::Map => match value {
-                Value::Object(entries) => entries
-                    .values_mut()
-                    .for_each(|entry| self.element(field.element, entry)),
+                Value::Object(entries) => self.items(field.element, text, entries.values_mut()),
                 other => {
-                    let name = self.type_name(field.element);
+                    let name = self.type_name(field.element, text);
                     let is_resources = name == "resource.Quantity";
                     let name = if is_resources {
                         "v1.ResourceList".to_owned()
@@ -144,7 +173,16 @@ impl Reading<'_> {
         }
     }
 
-    fn element(&mut self, element: Element, value: &mut Value) {
+    fn items<'v>(&mut self, element: Element, text: &str, items: impl Iterator<Item = &'v mut Value>) {
+        for (index, item) in items.enumerate() {
+            self.place.push(Step::Item(index));
+            self.element(element, text, item);
+            self.place.pop();
+        }
+    }
+
+    /// `text` is what Go calls a text there.
+    fn element(&mut self, element: Element, text: &str, value: &mut Value) {
         match (element, &mut *value) {
             (Element::Message(id), _) => self.message(id, value),
             (Element::Int32 | Element::Int64 | Element::Double, Value::Null) => *value = json!(0),
@@ -165,11 +203,7 @@ impl Reading<'_> {
                 }
             }
             (Element::Bytes, Value::String(text)) => self.bytes(text),
-            (Element::String, other) => {
-                let name = named_text(self.holder, self.path.last().copied().unwrap_or_default()).unwrap_or("string");
-                self.mismatch(other, name);
-            }
-            (_, other) => self.mismatch(other, &self.type_name(element)),
+            (_, other) => self.mismatch(other, &self.type_name(element, text)),
         }
     }
 
@@ -193,7 +227,7 @@ impl Reading<'_> {
 
     fn texts(&mut self, value: &mut Value, message: &Message) {
         match value {
-            Value::Array(items) => items.iter_mut().for_each(|item| self.element(Element::String, item)),
+            Value::Array(items) => self.items(Element::String, "string", items.iter_mut()),
             Value::Null => {}
             other => self.mismatch(other, &format!("v1.{}", message.name)),
         }
@@ -206,7 +240,7 @@ impl Reading<'_> {
                 Ok(time) => *text = print(time),
                 Err(error) => self.fail(|| error),
             },
-            other => self.mismatch_of_value(other, "string"),
+            other => self.mismatch(other, "string"),
         }
     }
 
@@ -217,14 +251,13 @@ impl Reading<'_> {
                 Ok(duration) => *text = duration.to_string(),
                 Err(error) => self.fail(|| error.to_string()),
             },
-            other => self.mismatch_of_value(other, "string"),
+            other => self.mismatch(other, "string"),
         }
     }
 
     fn quantity(&mut self, value: &mut Value) {
         let text = match &*value {
             Value::Null => "0".to_owned(),
-            Value::String(text) if text.is_empty() => "0".to_owned(),
             Value::String(text) => text.trim().to_owned(),
             other => other.to_string(),
         };
@@ -240,10 +273,10 @@ impl Reading<'_> {
             Value::String(_) => {}
             Value::Number(number) if number.as_i64().is_some_and(|number| i32::try_from(number).is_ok()) => {}
             Value::Number(number) => {
-                let number = number.to_string();
-                self.fail(|| format!("json: cannot unmarshal number {number} into Go value of type int32"));
+                let number = number.clone();
+                self.wrong_number(&number, "int32");
             }
-            other => self.mismatch_of_value(other, "int32"),
+            other => self.mismatch(other, "int32"),
         }
     }
 
@@ -317,9 +350,9 @@ impl Reading<'_> {
     }
 
     /// The Go type of a value, as far as facts tell.
-    fn type_name(&self, element: Element) -> String {
+    fn type_name(&self, element: Element, text: &str) -> String {
         match element {
-            Element::String => "string".to_owned(),
+            Element::String => text.to_owned(),
             Element::Int32 => "int32".to_owned(),
             Element::Int64 => "int64".to_owned(),
             Element::Bool => "bool".to_owned(),
@@ -338,28 +371,18 @@ impl Reading<'_> {
         self.fail_at_field(&format!("number {number}"), wanted);
     }
 
-    /// A mismatch inside of a type that reads itself: Go knows of no field there.
-    fn mismatch_of_value(&mut self, found: &Value, wanted: &str) {
-        let found = json_type(found);
-        self.fail(|| format!("json: cannot unmarshal {found} into Go value of type {wanted}"));
-    }
-
     fn fail_at_field(&mut self, found: &str, wanted: &str) {
-        if self.fault.is_none() {
-            let place = if self.path.is_empty() {
-                "value".to_owned()
-            } else {
-                format!("struct field {}.{}", self.holder, self.path.join("."))
-            };
-            self.fault = Some(format!(
-                "json: cannot unmarshal {found} into Go {place} of type {wanted}"
-            ));
-        }
+        let place = if self.path.is_empty() {
+            "value".to_owned()
+        } else {
+            format!("struct field {}.{}", self.holder, self.path.join("."))
+        };
+        self.fail(|| format!("json: cannot unmarshal {found} into Go {place} of type {wanted}"));
     }
 
     fn fail(&mut self, fault: impl FnOnce() -> String) {
-        if self.fault.is_none() {
-            self.fault = Some(fault());
+        if self.fault.as_ref().is_none_or(|(place, _)| self.place < *place) {
+            self.fault = Some((self.place.clone(), fault()));
         }
     }
 }
@@ -384,51 +407,11 @@ fn is_written(field: &Field, value: &Value, list_form: EmptyList) -> bool {
     }
 }
 
-/// The name of the Go type of a text that has one of its own, for the fields that people get wrong.
-fn named_text(holder: &str, field: &str) -> Option<&'static str> {
-    Some(match (holder, field) {
-        ("PodSpec", "restartPolicy") => "v1.RestartPolicy",
-        ("PodSpec", "dnsPolicy") => "v1.DNSPolicy",
-        (_, "imagePullPolicy") => "v1.PullPolicy",
-        (_, "terminationMessagePolicy") => "v1.TerminationMessagePolicy",
-        (_, "protocol") => "v1.Protocol",
-        (_, "accessModes") => "v1.PersistentVolumeAccessMode",
-        (_, "volumeMode") => "v1.PersistentVolumeMode",
-        ("PersistentVolumeSpec", "persistentVolumeReclaimPolicy") => "v1.PersistentVolumeReclaimPolicy",
-        ("ServiceSpec", "type") => "v1.ServiceType",
-        ("ServiceSpec", "sessionAffinity") => "v1.ServiceAffinity",
-        ("ServiceSpec", "externalTrafficPolicy") => "v1.ServiceExternalTrafficPolicy",
-        ("ServiceSpec", "internalTrafficPolicy") => "v1.ServiceInternalTrafficPolicy",
-        ("ServiceSpec", "ipFamilyPolicy") => "v1.IPFamilyPolicy",
-        ("ServiceSpec", "ipFamilies") => "v1.IPFamily",
-        ("Secret", "type") => "v1.SecretType",
-        ("DeploymentStrategy", "type") => "v1.DeploymentStrategyType",
-        ("StatefulSetUpdateStrategy", "type") => "v1.StatefulSetUpdateStrategyType",
-        ("DaemonSetUpdateStrategy", "type") => "v1.DaemonSetUpdateStrategyType",
-        ("StatefulSetSpec", "podManagementPolicy") => "v1.PodManagementPolicyType",
-        ("CronJobSpec", "concurrencyPolicy") => "v1.ConcurrencyPolicy",
-        ("JobSpec", "completionMode") => "v1.CompletionMode",
-        ("ObjectMeta" | "OwnerReference", "uid") => "types.UID",
-        _ => return None,
-    })
-}
-
 /// Such as `v1.PodSpec`: the last part of the package, and the name.
 fn go_name(facts: &Facts, id: MessageId) -> String {
     let name = facts.definition_name(id);
     let start = name.rmatch_indices('.').nth(1).map_or(0, |(position, _)| position + 1);
     name[start..].to_owned()
-}
-
-fn json_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
 }
 
 mod go_time;

@@ -14,6 +14,7 @@ pub(crate) mod service_addresses;
 pub(crate) mod states;
 mod strategy;
 pub(crate) mod validate;
+mod warnings;
 
 use std::sync::{Arc, LazyLock};
 

@@ -21,7 +21,6 @@ pub(super) fn first(group: &str, kind: &str, object: &mut Value) {
                 object["spec"]["finalizers"] = json!(finalizers);
             }
         }
-        ("", "Secret") => encode_string_data(object),
         ("", "Pod") => whole_grace(object),
         ("", "Service") => {
             let one = object["spec"]["clusterIP"].as_str().unwrap_or_default().to_owned();
@@ -116,11 +115,8 @@ fn is_empty(value: &Value) -> bool {
 /// What an update keeps of the old object.
 pub(super) fn next(group: &str, kind: &str, object: &mut Value, old: &Value) {
     match (group, kind) {
-        ("", "Secret") => {
-            encode_string_data(object);
-            if object["type"].as_str().unwrap_or_default().is_empty() {
-                object["type"] = old["type"].clone();
-            }
+        ("", "Secret") if object["type"].as_str().unwrap_or_default().is_empty() => {
+            object["type"] = old["type"].clone();
         }
         ("", "Namespace") => {
             object["spec"]["finalizers"] = old["spec"]["finalizers"].clone();
@@ -222,7 +218,7 @@ fn first_status(group: &str, kind: &str, object: &Value) -> Option<Value> {
 }
 
 /// What a client writes as text is stored as data.
-fn encode_string_data(object: &mut Value) {
+pub(super) fn encode_string_data(object: &mut Value) {
     let Some(texts) = object.as_object_mut().and_then(|fields| fields.remove("stringData")) else {
         return;
     };
@@ -414,7 +410,7 @@ mod tests {
     #[test]
     fn text_in_a_secret_becomes_data() {
         let mut secret = json!({ "stringData": { "a": "b" }, "data": { "c": "ZA==" } });
-        first("", "Secret", &mut secret);
+        encode_string_data(&mut secret);
         assert_eq!(secret, json!({ "data": { "a": "Yg==", "c": "ZA==" } }));
     }
 }

@@ -11,7 +11,11 @@ use moorline_machinery::{
 };
 use serde_json::{Value, json};
 
-use super::{autoscalers, conform, defaults, events, schema, states, validate};
+use super::{
+    autoscalers,
+    conform::{self, Purpose},
+    defaults, events, schema, states, validate, warnings,
+};
 use crate::{
     custom,
     strategy::{Findings, Propagation, ScalePaths, Strategy},
@@ -83,7 +87,11 @@ impl Strategy for Builtin {
         (self.group, self.kind) == ("", "Namespace")
     }
 
-    fn unknown_field(&self, field: &str, _: bool) -> String {
+    fn selectable_field_names(&self) -> &[Box<str>] {
+        &self.selectable
+    }
+
+    fn unknown_field(&self, field: &str) -> String {
         match (self.group, self.kind) {
             ("batch", "Job") => format!("field label {field:?} not supported for Job"),
             ("resource.k8s.io", "ResourceSlice") => {
@@ -95,10 +103,6 @@ impl Strategy for Builtin {
             }
             _ => format!("field label not supported: {field}"),
         }
-    }
-
-    fn selectable_field_names(&self) -> &[Box<str>] {
-        &self.selectable
     }
 
     fn changes_on_read(&self) -> bool {
@@ -121,8 +125,20 @@ impl Strategy for Builtin {
         }
     }
 
-    fn conform(&self, object: &mut Value) -> Result<(), String> {
-        conform::conform(schema::facts(), &self.gvk, object)
+    fn conform(&self, object: &mut Value, purpose: Purpose) -> Result<(), String> {
+        conform::conform(schema::facts(), &self.gvk, object, purpose)?;
+        if (self.group, self.kind) == ("", "Secret") {
+            states::encode_string_data(object);
+        }
+        Ok(())
+    }
+
+    fn deprecation(&self) -> Option<&str> {
+        match (self.group, self.kind) {
+            ("", "ComponentStatus") => Some("v1 ComponentStatus is deprecated in v1.19+"),
+            ("", "Endpoints") => Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"),
+            _ => None,
+        }
     }
 
     fn takes_strategic_patches(&self) -> bool {
@@ -221,6 +237,10 @@ impl Strategy for Builtin {
             return custom::definition::validate(object);
         }
         validate::object(self.group, self.kind, object)
+    }
+
+    fn warnings(&self, object: &Value, old: Option<&Value>) -> Vec<String> {
+        warnings::of(self.group, self.kind, object, old)
     }
 
     fn prepare_part(&self, part: &str, object: &mut Value, old: &Value) {

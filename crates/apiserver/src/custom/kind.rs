@@ -228,7 +228,7 @@ impl Strategy for CustomKind {
         }
     }
 
-    fn unknown_field(&self, field: &str, _: bool) -> String {
+    fn unknown_field(&self, field: &str) -> String {
         format!("field label not supported: {field}")
     }
 
@@ -241,6 +241,16 @@ impl Strategy for CustomKind {
 
     fn validate_update(&self, object: &Value, old: &Value) -> Findings {
         let mut errors = self.this().schema().validate_update(object, old);
+        self.check_scale(object, &mut errors);
+        self.check_rules(object, Some(old), &mut errors);
+        Findings {
+            object: Vec::new(),
+            change: errors,
+        }
+    }
+
+    fn validate_status_update(&self, object: &Value, old: &Value) -> Findings {
+        let mut errors = self.this().schema().validate_field_update("status", object, old);
         self.check_scale(object, &mut errors);
         self.check_rules(object, Some(old), &mut errors);
         Findings {

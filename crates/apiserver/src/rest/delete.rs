@@ -43,7 +43,7 @@ impl DeleteOptions {
         let mut given = if call.body.is_empty() {
             json!({ "kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1" })
         } else {
-            options::decode(call.headers, &call.body, "DeleteOptions")?.value
+            options::decode_options(call.headers, &call.body, "DeleteOptions")?
         };
         for name in ["gracePeriodSeconds", "propagationPolicy", "orphanDependents"] {
             if let Some(value) = call.query.get(name) {

@@ -32,11 +32,11 @@ impl ObjectForm {
     }
 
     /// Appends an object that was written at a revision; one that departs bears a later one.
-    pub(crate) fn append(&self, to: &mut BytesMut, record: &Record, written: Revision) {
+    pub(crate) fn append(&self, to: &mut BytesMut, record: &Record, written: Revision, headers: Headers) {
         if self.is_as_stored(written) {
             self.resource.prefix.append(to, record.value());
         } else {
-            let object = self.shape(custom::served_now(&self.resource, record), Headers::Shown);
+            let object = self.shape(custom::served_now(&self.resource, record), headers);
             serde_json::to_writer(to.writer(), &object).expect("a JSON value can be written");
         }
     }

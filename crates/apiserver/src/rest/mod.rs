@@ -190,7 +190,7 @@ async fn list(call: &Call<'_>) -> Result<Response<Body>, ApiError> {
     }
     let list = json!({
         "kind": &*resource.list_kind, "apiVersion": resource.gvk.api_version(),
-        "metadata": read::list_metadata(&listed), "items": custom::served(resource, &listed.page.records).await?,
+        "metadata": read::list_metadata(resource, &listed), "items": custom::served(resource, &listed.page.records).await?,
     });
     Ok(respond::value(
         StatusCode::OK,

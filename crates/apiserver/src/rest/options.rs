@@ -61,24 +61,90 @@ pub(crate) fn content_type(headers: &HeaderMap) -> &str {
     value.split(';').next().unwrap_or_default().trim()
 }
 
+/// How the body of a request that carries an object is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Writing {
+    Json,
+    Yaml,
+    Protobuf,
+}
+
+impl Writing {
+    const KNOWN: [(&str, Self); 3] = [
+        ("application/json", Self::Json),
+        ("application/yaml", Self::Yaml),
+        ("application/vnd.kubernetes.protobuf", Self::Protobuf),
+    ];
+
+    /// As the request says. One that says nothing means JSON.
+    pub(crate) fn of(headers: &HeaderMap) -> Result<Self, ApiError> {
+        let given = content_type(headers);
+        if given.is_empty() {
+            return Ok(Self::Json);
+        }
+        let known = Self::KNOWN.iter().find(|(name, _)| name.eq_ignore_ascii_case(given));
+        known
+            .map(|(_, writing)| *writing)
+            .ok_or_else(|| ApiError::unsupported_media_type(&Self::KNOWN.map(|(name, _)| name)))
+    }
+}
+
+/// Why a body is no object.
+pub(crate) enum Unreadable {
+    /// It cannot be read, for a reason in words.
+    Body(String),
+    /// The request is refused for something else.
+    Refused(ApiError),
+}
+
+impl From<DecodeError> for Unreadable {
+    fn from(error: DecodeError) -> Self {
+        match error {
+            DecodeError::TooLong { limit } => Self::Refused(ApiError::request_entity_too_large(limit)),
+            DecodeError::Yaml(_) => Self::Body(error.to_string()),
+            _ => Self::Body(format!("couldn't get version/kind; json parse error: {error}")),
+        }
+    }
+}
+
+/// A body of any content type that is understood, as JSON, that says of itself what kind it is if it says so at all.
+fn read(headers: &HeaderMap, body: &Bytes) -> Result<Decoded, Unreadable> {
+    let decoded = match Writing::of(headers).map_err(Unreadable::Refused)? {
+        Writing::Json => decode::json(body, &Limits::default())?,
+        Writing::Yaml => decode::yaml(body, &Limits::default())?,
+        Writing::Protobuf => Decoded {
+            value: Core::protobuf(body).map_err(|error| Unreadable::Body(error.to_string()))?,
+            duplicates: Vec::new(),
+        },
+    };
+    match decode::type_fault(&decoded.value) {
+        None => Ok(decoded),
+        Some(fault) => Err(Unreadable::Body(fault)),
+    }
+}
+
 /// A body of any content type that is understood, as JSON. `expected` names the kind in complaints.
 pub(crate) fn decode(headers: &HeaderMap, body: &Bytes, expected: &str) -> Result<Decoded, ApiError> {
-    let complain = |error: DecodeError| decode::unrecognized(expected, &error, body);
-    match content_type(headers) {
-        "" | "application/json" => decode::json(body, &Limits::default()).map_err(complain),
-        "application/yaml" => decode::yaml(body, &Limits::default()).map_err(complain),
-        "application/vnd.kubernetes.protobuf" => {
-            let value = Core::protobuf(body).map_err(|error| ApiError::bad_request(error.to_string()))?;
-            Ok(Decoded {
-                value,
-                duplicates: Vec::new(),
-            })
+    read(headers, body).map_err(|error| match error {
+        Unreadable::Body(why) => decode::unrecognized(expected, why, body),
+        Unreadable::Refused(error) => error,
+    })
+}
+
+/// The body of a request that carries options, of which no more is told than what is wrong.
+pub(crate) fn decode_options(headers: &HeaderMap, body: &Bytes, expected: &str) -> Result<Value, ApiError> {
+    let decoded = read(headers, body).map_err(|error| match error {
+        Unreadable::Body(why) => ApiError::bad_request(why),
+        Unreadable::Refused(error) => error,
+    })?;
+    let options = decoded.value;
+    match options["kind"].as_str() {
+        Some(kind) if !kind.is_empty() && kind != expected => {
+            let version = options["apiVersion"].as_str().filter(|version| !version.is_empty());
+            let version = version.unwrap_or("meta.k8s.io/v1");
+            Err(ApiError::bad_request(unregistered(version, kind)))
         }
-        _ => Err(ApiError::unsupported_media_type(&[
-            "application/json",
-            "application/yaml",
-            "application/vnd.kubernetes.protobuf",
-        ])),
+        _ => Ok(options),
     }
 }
 
@@ -89,6 +155,9 @@ pub(crate) fn object(call: &Call<'_>, options: &WriteOptions, warnings: &mut Vec
         value: mut object,
         duplicates,
     } = decode(call.headers, &call.body, &kind.kind)?;
+    if object.is_null() {
+        object = json!({});
+    }
     check_type(&object, &call.resource)?;
     let given = meta::of(&object).namespace();
     if !given.is_empty() && call.resource.namespaced && given != call.path.namespace {
@@ -98,7 +167,7 @@ pub(crate) fn object(call: &Call<'_>, options: &WriteOptions, warnings: &mut Vec
     }
     let mut problems = duplicates;
     problems.extend(call.resource.unknown_fields(&mut object)?);
-    if call.resource.strategy.as_custom().is_none() && matches!(content_type(call.headers), "" | "application/json") {
+    if call.resource.strategy.as_custom().is_none() && Writing::of(call.headers)? == Writing::Json {
         decode::in_text_order(&call.body, &mut problems);
     }
     let said = options.validation.judge(problems);
@@ -111,14 +180,7 @@ fn check_type(object: &Value, resource: &ResourceType) -> Result<(), ApiError> {
     let expected = &resource.gvk;
     let (version, kind) = (object["apiVersion"].as_str(), object["kind"].as_str());
     let (Some(version), Some(kind)) = (version.filter(|v| !v.is_empty()), kind.filter(|k| !k.is_empty())) else {
-        if object.is_object() {
-            return Ok(());
-        }
-        return Err(ApiError::bad_request(format!(
-            "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type struct {{ \
-             APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
-            json_type(object)
-        )));
+        return Ok(());
     };
     let (group, number) = version.split_once('/').unwrap_or(("", version));
     let given = GroupVersionKind::new(group, number, kind);
@@ -165,15 +227,4 @@ fn unregistered(version: &str, kind: &str) -> String {
 /// What a real API server calls the type of a kind in one of its versions.
 fn go_type(kind: &GroupVersionKind) -> String {
     format!("{}.{}", kind.version, kind.kind)
-}
-
-fn json_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
 }

@@ -8,7 +8,7 @@ use moorline_machinery::{
     apply::Force,
     decode::{self, Limits, StrictProblem},
     field::{FieldError, Path},
-    gvk::GroupKind,
+    gvk::{GroupKind, split_api_version},
     meta,
     patch::{self, PatchError},
     status::{ApiError, Reason},
@@ -30,23 +30,14 @@ pub(crate) const APPLY_PATCH: &str = "application/apply-patch+yaml";
 
 /// PATCH of an object or of its status.
 pub(crate) async fn patch(call: &Call<'_>) -> Result<Response<Body>, ApiError> {
+    let kind = kind_of(call)?;
     let options = WriteOptions::parse(call)?;
     check_options(call)?;
-    let kind = content_type(call.headers);
     if kind == APPLY_PATCH {
         return apply(call, &options).await;
     }
-    let strategic = call.resource.strategy.takes_strategic_patches();
-    let understood = matches!(kind, JSON_PATCH | MERGE_PATCH) || (kind == STRATEGIC_PATCH && strategic);
-    if !understood {
-        let mut accepted = vec![JSON_PATCH, MERGE_PATCH, APPLY_PATCH];
-        if strategic {
-            accepted.insert(2, STRATEGIC_PATCH);
-        }
-        return Err(ApiError::unsupported_media_type(&accepted));
-    }
     let mut warnings = Vec::new();
-    let mut document = parse(&call.body)?;
+    let mut document = parse(&call.body, kind)?;
     if kind == JSON_PATCH {
         for problem in &mut document.duplicates {
             if let StrictProblem::DuplicateField(path) = problem {
@@ -93,16 +84,42 @@ pub(crate) async fn patch(call: &Call<'_>) -> Result<Response<Body>, ApiError> {
     call.answer_written(StatusCode::OK, written, &warnings).await
 }
 
+/// What kind of patch a request carries.
+pub(crate) fn kind_of<'c>(call: &'c Call<'_>) -> Result<&'c str, ApiError> {
+    let kind = content_type(call.headers);
+    let strategic = call.resource.strategy.takes_strategic_patches();
+    match kind {
+        JSON_PATCH | MERGE_PATCH | APPLY_PATCH => Ok(kind),
+        STRATEGIC_PATCH if strategic => Ok(kind),
+        _ if strategic => Err(ApiError::not_consumed()),
+        _ => Err(ApiError::unsupported_media_type(&[
+            JSON_PATCH,
+            MERGE_PATCH,
+            APPLY_PATCH,
+        ])),
+    }
+}
+
 /// A server-side apply: the object is made if it is not there.
 async fn apply(call: &Call<'_>, options: &WriteOptions) -> Result<Response<Body>, ApiError> {
     let mut warnings = Vec::new();
-    let decoded = decode::yaml(&call.body, &Limits::default())
-        .map_err(|error| ApiError::bad_request(format!("error decoding YAML: {error}")))?;
-    let mut wanted = decoded.value;
+    let decoded = decode::yaml(&call.body, &Limits::default()).map_err(|error| {
+        ApiError::bad_request(format!("error decoding YAML: error converting YAML to JSON: {error}"))
+    })?;
+    let wanted = match decoded.value {
+        Value::Null => serde_json::json!({}),
+        Value::Object(fields) => Value::Object(fields),
+        other => {
+            return Err(ApiError::bad_request(format!(
+                "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {} into Go \
+                 value of type map[string]interface {{}}",
+                decode::json_type(&other)
+            )));
+        }
+    };
     check_applied(call, &wanted)?;
     // What no schema knows cannot be owned, whatever the request wants done about such fields.
     write::check_applied(call, &wanted)?;
-    call.resource.conform(&mut wanted)?;
     let judged = options.validation.judge(decoded.duplicates).map_err(|error| {
         ApiError::bad_request(format!(
             "error strict decoding YAML: error converting YAML to JSON: {}",
@@ -152,27 +169,24 @@ async fn apply(call: &Call<'_>, options: &WriteOptions) -> Result<Response<Body>
 
 /// A JSON or merge patch of something that is no object of a resource, such as a scale.
 pub(crate) fn patched_plainly(kind: &str, body: &Bytes, old: &Value) -> Result<Value, ApiError> {
-    let document = parse(body)?.value;
+    let document = parse(body, kind)?.value;
     let mut patched = old.clone();
     match kind {
         JSON_PATCH => patch::json_patch(&mut patched, &document),
         // A scale has no lists, so both kinds of merge come to the same.
-        MERGE_PATCH | STRATEGIC_PATCH | APPLY_PATCH => patch::merge_patch(&mut patched, &document),
-        _ => {
-            return Err(ApiError::unsupported_media_type(&[
-                JSON_PATCH,
-                MERGE_PATCH,
-                STRATEGIC_PATCH,
-                APPLY_PATCH,
-            ]));
-        }
+        _ => patch::merge_patch(&mut patched, &document),
     }
     .map_err(|error| refused(&error))?;
     Ok(patched)
 }
 
-fn parse(body: &Bytes) -> Result<decode::Decoded, ApiError> {
-    decode::json(body, &Limits::default()).map_err(|error| ApiError::bad_request(error.to_string()))
+fn parse(body: &Bytes, kind: &str) -> Result<decode::Decoded, ApiError> {
+    decode::json(body, &Limits::default()).map_err(|error| {
+        ApiError::bad_request(match kind {
+            STRATEGIC_PATCH => error.to_string(),
+            _ => format!("error decoding patch: {error}"),
+        })
+    })
 }
 
 fn refused(error: &PatchError) -> ApiError {
@@ -230,12 +244,11 @@ fn check_options(call: &Call<'_>) -> Result<(), ApiError> {
 fn check_applied(call: &Call<'_>, wanted: &Value) -> Result<(), ApiError> {
     let kind = &call.resource.gvk;
     if wanted["apiVersion"].as_str() != Some(&kind.api_version()) || wanted["kind"].as_str() != Some(&kind.kind) {
-        let given = |name: &str| wanted[name].as_str().unwrap_or_default().to_owned();
+        let given = |name: &str| wanted[name].as_str().unwrap_or_default();
+        let (group, version) = split_api_version(given("apiVersion")).unwrap_or_default();
         return Err(ApiError::bad_request(format!(
-            "failed to apply: the object's type {}, Kind={} does not match the resource {}",
-            given("apiVersion"),
-            given("kind"),
-            call.resource.group_resource()
+            "invalid object type: {group}/{version}, Kind={}",
+            given("kind")
         )));
     }
     if !wanted["metadata"]["managedFields"].is_null() {

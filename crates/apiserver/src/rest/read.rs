@@ -2,9 +2,13 @@
 
 use std::num::NonZeroUsize;
 
-use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use base64::{DecodeError, Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::BytesMut;
-use moorline_machinery::{selector::FieldSelector, status::ApiError};
+use moorline_machinery::{
+    decode::{self, Limits},
+    selector::FieldSelector,
+    status::ApiError,
+};
 use moorline_store::{At, Key, List, More, Page, ReadError, Record, Revision, Scope};
 use serde::{Deserialize, Serialize};
 
@@ -127,7 +131,7 @@ pub(crate) fn whole_list(resource: &ResourceType, listed: &Listed, items_with_ty
     let size: usize = records.iter().map(|record| record.value().len() + 64).sum();
     let mut bytes = BytesMut::with_capacity(size + 256);
     let api_version = resource.gvk.api_version();
-    let metadata = list_metadata(listed);
+    let metadata = list_metadata(resource, listed);
     let head = format!(
         "{{\"kind\":\"{}\",\"apiVersion\":\"{api_version}\",\"metadata\":{metadata},\"items\":[",
         resource.list_kind
@@ -147,10 +151,10 @@ pub(crate) fn whole_list(resource: &ResourceType, listed: &Listed, items_with_ty
     bytes
 }
 
-/// The metadata of a list.
-pub(crate) fn list_metadata(listed: &Listed) -> serde_json::Value {
+/// The metadata of a list. Lists of custom kinds say that they do not go on, others say nothing.
+pub(crate) fn list_metadata(resource: &ResourceType, listed: &Listed) -> serde_json::Value {
     let mut metadata = serde_json::json!({ "resourceVersion": listed.page.revision.to_string() });
-    if !listed.continue_token.is_empty() {
+    if !listed.continue_token.is_empty() || resource.strategy.as_custom().is_some() {
         metadata["continue"] = listed.continue_token.clone().into();
     }
     if let Some(remaining) = listed.remaining {
@@ -206,8 +210,15 @@ impl Token {
         let refuse = |why: &dyn std::fmt::Display| {
             ApiError::bad_request(format!("invalid continue token: continue key is not valid: {why}"))
         };
-        let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|error| refuse(&error))?;
-        let token: Self = serde_json::from_slice(&bytes).map_err(|error| refuse(&error))?;
+        let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|error| {
+            let byte = match error {
+                DecodeError::InvalidByte(byte, _) => byte,
+                _ => text.len(),
+            };
+            refuse(&format!("illegal base64 data at input byte {byte}"))
+        })?;
+        let token = decode::json(&bytes, &Limits::default()).map_err(|error| refuse(&error))?;
+        let token: Self = serde_json::from_value(token.value).map_err(|error| refuse(&error))?;
         if token.v != TOKEN_VERSION || token.rv == 0 || !token.start.contains('/') {
             return Err(refuse(&format!(
                 "server does not recognize this encoded version {:?}",

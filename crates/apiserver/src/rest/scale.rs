@@ -10,9 +10,7 @@ use moorline_machinery::{
 use serde_json::{Value, json};
 
 use super::{
-    Call, WriteOptions,
-    options::{self, content_type},
-    patch, read,
+    Call, WriteOptions, options, patch, read,
     update::{Changed, change_object},
     write::Managed,
 };
@@ -25,20 +23,27 @@ pub(crate) async fn handle(call: &Call<'_>) -> Result<Response<Body>, ApiError> 
     };
     if call.verb == Verb::Get {
         let record = read::get(call, None)?;
-        let scale = scale_of(&call.core.object_of(&call.resource, &record).await?, &paths);
+        let object = call.core.object_of(&call.resource, &record).await?;
+        if call.resource.strategy.as_custom().is_some() && object.pointer(&paths.spec).is_none_or(Value::is_null) {
+            let path = paths.spec.replace('/', ".");
+            return Err(ApiError::internal(format!(
+                "the spec replicas field {path:?} does not exist"
+            )));
+        }
+        let scale = scale_of(&object, &paths);
         return Ok(respond::value(StatusCode::OK, &scale, call.answer.encoding));
     }
-    let options = WriteOptions::parse(call)?;
-    let mut warnings = Vec::new();
     let wish = match call.verb {
         Verb::Update => Wish::Whole(options::decode(call.headers, &call.body, "Scale")?.value),
-        _ => Wish::Patch,
+        _ => Wish::Patch(patch::kind_of(call)?),
     };
+    let options = WriteOptions::parse(call)?;
+    let mut warnings = Vec::new();
     let change = |old: &Value| {
         let scale = scale_of(old, &paths);
         let wanted = match &wish {
             Wish::Whole(scale) => scale.clone(),
-            Wish::Patch => patch::patched_plainly(content_type(call.headers), &call.body, &scale)?,
+            Wish::Patch(kind) => patch::patched_plainly(kind, &call.body, &scale)?,
         };
         rescaled(old, &wanted, &paths).map(|object| Changed {
             object,
@@ -50,16 +55,17 @@ pub(crate) async fn handle(call: &Call<'_>) -> Result<Response<Body>, ApiError> 
         super::write::Written::Stored(record) => call.core.object_of(&call.resource, &record).await?,
         super::write::Written::Only(object) => object,
     };
-    Ok(respond::value(
-        StatusCode::OK,
-        &scale_of(&object, &paths),
-        call.answer.encoding,
-    ))
+    let mut response = respond::value(StatusCode::OK, &scale_of(&object, &paths), call.answer.encoding);
+    for warning in &warnings {
+        respond::warn(&mut response, warning);
+    }
+    Ok(response)
 }
 
-enum Wish {
+enum Wish<'c> {
     Whole(Value),
-    Patch,
+    /// By a patch of this kind.
+    Patch(&'c str),
 }
 
 /// The object with the wished number.

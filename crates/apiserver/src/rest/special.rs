@@ -13,7 +13,7 @@ use super::{
     delete::{self, DeleteOptions},
     options,
     update::{Changed, change_object},
-    write::Managed,
+    write::{self, Managed},
 };
 use crate::{admission::Operation, auth::review, body::Body, builtin, path::Verb, respond, streams::metrics, wire};
 
@@ -42,6 +42,7 @@ fn decoded(call: &Call<'_>) -> Result<Value, ApiError> {
 fn review(call: &Call<'_>) -> Result<Response<Body>, ApiError> {
     let body = decoded(call)?;
     let (core, roles) = (call.core, &call.core.authorizer);
+    let recorded = recorded(call, &body)?;
     let mut answer = match &*call.resource.gvk.kind {
         "SelfSubjectAccessReview" => review::self_access_review(body, call.user, roles)?,
         "SubjectAccessReview" => review::access_review(body, roles)?,
@@ -53,7 +54,28 @@ fn review(call: &Call<'_>) -> Result<Response<Body>, ApiError> {
     };
     answer["apiVersion"] = call.resource.gvk.api_version().into();
     answer["kind"] = (*call.resource.gvk.kind).into();
+    if let Some(metadata) = recorded {
+        answer["metadata"] = metadata;
+    }
     Ok(respond::value(StatusCode::CREATED, &answer, call.answer.encoding))
+}
+
+/// The metadata of a question that is handed back with its answer: where it was asked, and who wrote what of it. Those
+/// that are answered with an object of their own have none.
+fn recorded(call: &Call<'_>, question: &Value) -> Result<Option<Value>, ApiError> {
+    if !matches!(
+        &*call.resource.gvk.kind,
+        "SelfSubjectAccessReview" | "SubjectAccessReview" | "LocalSubjectAccessReview" | "TokenReview"
+    ) {
+        return Ok(None);
+    }
+    let mut question = question.clone();
+    call.resource.conform(&mut question)?;
+    if call.resource.namespaced {
+        question["metadata"]["namespace"] = call.path.namespace.as_str().into();
+    }
+    write::own(call, None, &mut question, &WriteOptions::parse(call)?);
+    Ok(Some(question["metadata"].take()))
 }
 
 fn token(call: &Call<'_>) -> Result<Response<Body>, ApiError> {
@@ -219,9 +241,10 @@ async fn bind(call: &Call<'_>, pod: &str) -> Result<Response<Body>, ApiError> {
         conditions.retain(|condition| condition["type"] != "PodScheduled");
         conditions.push(scheduled);
         object["status"]["conditions"] = conditions.into();
+        // A binding is not recorded: what it sets is nobody's.
         Ok(Changed {
             object,
-            managed: Managed::NotYet,
+            managed: Managed::Already,
         })
     };
     change_object(&single, &options, Operation::Bind, &mut Vec::new(), change).await?;

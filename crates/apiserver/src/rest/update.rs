@@ -14,6 +14,7 @@ use super::{
 use crate::{
     admission::{Attributes, Operation},
     body::Body,
+    builtin::conform::Purpose,
     custom,
     resource::ResourceType,
 };
@@ -26,16 +27,7 @@ pub(crate) async fn update(call: &Call<'_>) -> Result<Response<Body>, ApiError> 
     let options = WriteOptions::parse(call)?;
     let mut warnings = Vec::new();
     let object = options::object(call, &options, &mut warnings)?;
-    let name = meta::of(&object).name();
-    if name.is_empty() {
-        return Err(ApiError::bad_request("name must be provided"));
-    }
-    if name != call.path.name {
-        return Err(ApiError::bad_request(format!(
-            "the name of the object ({name}) does not match the name on the URL ({})",
-            call.path.name
-        )));
-    }
+    call.asides.keep(check_name(&object, &call.path.name), &mut warnings)?;
     let change = |_: &Value| {
         Ok(Changed {
             object: object.clone(),
@@ -55,6 +47,19 @@ pub(crate) async fn update(call: &Call<'_>) -> Result<Response<Body>, ApiError> 
     call.answer_written(StatusCode::OK, written, &warnings).await
 }
 
+/// A write goes to the object that it names.
+fn check_name(object: &Value, expected: &str) -> Result<(), ApiError> {
+    match meta::of(object).name() {
+        "" => Err(ApiError::bad_request(format!(
+            "the name of the object ({expected} based on URL) was undeterminable: name must be provided"
+        ))),
+        name if name != expected => Err(ApiError::bad_request(format!(
+            "the name of the object ({name}) does not match the name on the URL ({expected})"
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// An object as somebody wants it.
 pub(crate) struct Changed {
     pub(crate) object: Value,
@@ -70,7 +75,6 @@ pub(crate) async fn change_object(
     change: impl Fn(&Value) -> Result<Changed, ApiError>,
 ) -> Result<Written, ApiError> {
     let (core, resource) = (call.core, &call.resource);
-    let status_only = call.path.subresource == "status";
     for attempt in 1.. {
         let key = call.key();
         let Some(record) = core.store.get(&key) else {
@@ -87,6 +91,10 @@ pub(crate) async fn change_object(
         check_uid(resource, &new, call.scope(), meta::of(&old).uid())?;
         meta::check_resource_version(&mut new, &old, unversioned, &resource.group_resource())?;
         resource.default(&mut new);
+        // Nobody comes to own what admission and the kind itself add from here on.
+        if managed == Managed::NotYet {
+            own(call, operation, &old, &mut new, options);
+        }
         let attributes = Attributes {
             call,
             operation,
@@ -97,22 +105,15 @@ pub(crate) async fn change_object(
         };
         core.admission.mutate(&attributes, &mut new, warnings).await?;
         resource.default(&mut new);
-        match call.path.subresource.as_str() {
-            "finalize" => keep_all_but(resource, &mut new, &old, "/spec/finalizers"),
-            "approval" => keep_all_but(resource, &mut new, &old, "/status/conditions"),
-            part @ ("ephemeralcontainers" | "resize") => resource.strategy.prepare_part(part, &mut new, &old),
-            // A binding writes both halves of a pod.
-            "" if operation == Operation::Bind => {}
-            _ => separate_status(resource, &mut new, &old, status_only),
-        }
+        keep_to_door(call, operation, &mut new, &old);
         // What was defaulted takes the form of the kind, so that it compares with what is stored.
-        resource.strategy.conform(&mut new).map_err(ApiError::bad_request)?;
+        conform(resource, &mut new)?;
         match call.path.subresource.as_str() {
             "" if operation != Operation::Bind => resource.strategy.prepare_update(&mut new, &old),
             "status" => resource.strategy.prepare_status_update(&mut new, &old),
             _ => {}
         }
-        resource.strategy.conform(&mut new).map_err(ApiError::bad_request)?;
+        conform(resource, &mut new)?;
         // A change that the kind takes back raises no generation, and where a pod runs is nothing that its owner asked for.
         let generation = match operation {
             Operation::Bind => meta::Generation::Untracked,
@@ -121,16 +122,19 @@ pub(crate) async fn change_object(
         meta::prepare_for_update(&mut new, &old, call.scope(), generation)?;
         write::permit_roles(call, &new, Some(&old))?;
         let reservation = call.reserve(&mut new, Some(&old))?;
-        if managed == Managed::NotYet {
-            write::own(call, Some(&old), &mut new, options);
-        }
+        keep_times(&mut new, &old);
         match call.path.subresource.as_str() {
             _ if operation == Operation::Bind => {}
             part @ ("ephemeralcontainers" | "resize") => {
                 let errors = resource.strategy.validate_part(part, &new, &old);
                 write::refuse_invalid(resource, &new, &errors)?;
             }
-            _ => write::validate_change(resource, &new, &old, call.scope(), status_only)?,
+            part => {
+                write::validate_change(call, &new, &old)?;
+                if matches!(part, "" | "scale") {
+                    write::warn(warnings, resource.strategy.warnings(&new, Some(&old)));
+                }
+            }
         }
         let _claim = core.admission.validate(&attributes, &new, warnings).await?;
         if unchanged(&new, &old) {
@@ -214,6 +218,69 @@ fn check_uid(resource: &ResourceType, new: &Value, scope: Scope<'_>, found: &str
         wanted,
         found,
     ))
+}
+
+/// Brings an object into the form in which it is stored.
+fn conform(resource: &ResourceType, object: &mut Value) -> Result<(), ApiError> {
+    resource
+        .strategy
+        .conform(object, Purpose::Store)
+        .map_err(ApiError::bad_request)
+}
+
+/// Records who wrote what through this door. What the door will not let through is nobody's.
+fn own(call: &Call<'_>, operation: Operation, old: &Value, new: &mut Value, options: &WriteOptions) {
+    match call.path.subresource.as_str() {
+        "" => return write::own(call, Some(old), new, options),
+        "scale" => {
+            if let Some(paths) = call.resource.strategy.scale() {
+                write::own_scale(call, old, new, options, &paths);
+            }
+            return;
+        }
+        _ => {}
+    }
+    let mut let_through = new.clone();
+    keep_to_door(call, operation, &mut let_through, old);
+    write::own(call, Some(old), &mut let_through, options);
+    let owners = let_through["metadata"]["managedFields"].take();
+    match new.get_mut("metadata").and_then(Value::as_object_mut) {
+        Some(metadata) if owners.is_null() => drop(metadata.remove("managedFields")),
+        Some(metadata) => drop(metadata.insert("managedFields".to_owned(), owners)),
+        None => {}
+    }
+}
+
+/// A write of a part of an object changes nothing else.
+fn keep_to_door(call: &Call<'_>, operation: Operation, new: &mut Value, old: &Value) {
+    let resource = &call.resource;
+    match call.path.subresource.as_str() {
+        "finalize" => keep_all_but(resource, new, old, "/spec/finalizers"),
+        "approval" => keep_all_but(resource, new, old, "/status/conditions"),
+        part @ ("ephemeralcontainers" | "resize") => resource.strategy.prepare_part(part, new, old),
+        // A binding writes both halves of a pod.
+        "" if operation == Operation::Bind => {}
+        door => separate_status(resource, new, old, door == "status"),
+    }
+}
+
+/// A write that comes to nothing moves no times either.
+fn keep_times(new: &mut Value, old: &Value) {
+    let entries = |object: &Value| object["metadata"]["managedFields"].as_array().map(Vec::len);
+    if entries(new).is_none() || entries(new) != entries(old) {
+        return;
+    }
+    let but_times = |object: &Value| {
+        let mut object = object.clone();
+        let entries = object["metadata"]["managedFields"].as_array_mut().into_iter().flatten();
+        entries
+            .filter_map(Value::as_object_mut)
+            .for_each(|entry| drop(entry.remove("time")));
+        object
+    };
+    if new["metadata"]["managedFields"] != old["metadata"]["managedFields"] && but_times(new) == but_times(old) {
+        new["metadata"]["managedFields"] = old["metadata"]["managedFields"].clone();
+    }
 }
 
 /// A write of the status changes nothing else, and any other write does not change the status.

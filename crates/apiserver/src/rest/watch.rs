@@ -18,6 +18,8 @@ use crate::{body::Stream, custom, query::ListOptions, select::Selection};
 
 /// How often a quiet watch says how far it has come, to those who want to know.
 const BOOKMARK_EVERY: Duration = Duration::from_mins(1);
+/// How long before its end a watch says so for the last time.
+const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 /// How long a watch lasts that names no time: from this to twice this, so that not all end at once.
 const LASTS: Duration = Duration::from_mins(30);
 
@@ -34,6 +36,8 @@ pub(crate) struct Events {
     said: Option<Revision>,
     /// An answer that ends the watch right away.
     error: Option<ApiError>,
+    /// Whether the columns of a table are still to be told.
+    headers: Headers,
     /// Done when what is watched is served no more, or otherwise; nothing for built-in kinds, which stay.
     outdated: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     /// Events whose objects a webhook is bringing into the watched version.
@@ -60,10 +64,15 @@ pub(crate) fn watch(call: &Call<'_>, options: &ListOptions, form: ObjectForm) ->
         (None | Some(0), Some(false)) => Start::Now,
         (Some(revision), _) => Start::After(Revision::new(revision)),
     };
-    let begun = call
-        .core
-        .store
-        .watch_matching(scope, start, move |record| selection.contains(record));
+    let store = &call.core.store;
+    let selection = Arc::new(selection);
+    let selected = Arc::clone(&selection);
+    let mut begun = store.watch_matching(scope.clone(), start, move |record| selected.contains(record));
+    if let Err(ReadError::Future { requested, .. }) = begun {
+        // Nothing is told until that has come to pass.
+        let is_later = move |record: &Record| record.mod_revision() > requested && selection.contains(record);
+        begun = store.watch_matching(scope, Start::Now, is_later);
+    }
     let now = Instant::now();
     let lasts = options
         .timeout
@@ -84,13 +93,21 @@ pub(crate) fn watch(call: &Call<'_>, options: &ListOptions, form: ObjectForm) ->
         // Whoever wants no bookmarks is not told where the beginning ends either.
         marks_initial: options.send_initial_events == Some(true) && options.bookmarks,
         bookmarks: options.bookmarks,
-        bookmark_at: Box::pin(sleep_until(now + BOOKMARK_EVERY)),
+        bookmark_at: Box::pin(sleep_until(next_bookmark(now, now + lasts))),
         ends_at: Box::pin(sleep_until(now + lasts)),
         said: None,
         error,
+        headers: Headers::Shown,
         outdated: outdated(call),
         converting: None,
     })
+}
+
+/// When to tell next how far a watch has come: from time to time, and once more shortly before it ends. What comes after
+/// the end is never told.
+fn next_bookmark(now: Instant, ends: Instant) -> Instant {
+    let last = ends.checked_sub(LAST_BOOKMARK).filter(|last| *last > now);
+    last.unwrap_or(ends + BOOKMARK_EVERY).min(now + BOOKMARK_EVERY)
 }
 
 /// Waits until a custom kind is served no more, or in another way: whoever watches has to look anew then.
@@ -153,13 +170,12 @@ impl Stream for Events {
             return Poll::Ready(None);
         }
         if self.ends_at.as_mut().poll(context).is_ready() {
-            self.append_bookmark(&mut piece);
             self.watch = None;
-            return Poll::Ready((!piece.is_empty()).then(|| piece.freeze()));
+            return Poll::Ready(None);
         }
         if self.bookmarks && self.bookmark_at.as_mut().poll(context).is_ready() {
             self.append_bookmark(&mut piece);
-            let next = Instant::now() + BOOKMARK_EVERY;
+            let next = next_bookmark(Instant::now(), self.ends_at.deadline());
             self.bookmark_at.as_mut().reset(next);
             // Polling the new deadline leaves our waker there.
             let _ = self.bookmark_at.as_mut().poll(context);
@@ -220,7 +236,8 @@ impl Events {
                 None => self.append(piece, event),
                 Some((kind, ..)) => {
                     let object = objects.next().expect("as many objects come back as were sent");
-                    append_event(piece, kind, &self.form.shape(object, Headers::Shown));
+                    let headers = self.next_headers();
+                    append_event(piece, kind, &self.form.shape(object, headers));
                 }
             }
         }
@@ -250,8 +267,14 @@ impl Events {
         piece.put_slice(b"{\"type\":\"");
         piece.put_slice(kind.as_bytes());
         piece.put_slice(b"\",\"object\":");
-        self.form.append(piece, record, written.mod_revision());
+        let headers = self.next_headers();
+        self.form.append(piece, record, written.mod_revision(), headers);
         piece.put_slice(b"}\n");
+    }
+
+    /// The columns of a table are told once.
+    fn next_headers(&mut self) -> Headers {
+        std::mem::replace(&mut self.headers, Headers::Omitted)
     }
 
     fn append_bookmark(&mut self, piece: &mut BytesMut) {

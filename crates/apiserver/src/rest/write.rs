@@ -4,7 +4,7 @@ use std::sync::{Arc, LazyLock};
 
 use http::{Response, StatusCode};
 use moorline_machinery::{
-    apply::{self, Applied, ApplyError, FieldSet, Force, Kind, Writer},
+    apply::{self, Applied, ApplyError, FieldSet, Force, Kind, Rescaled, Writer},
     field::FieldError,
     meta::{self, Birth, Look, Scope},
     names::NameRule,
@@ -19,10 +19,14 @@ use crate::{
     admission::{Attributes, Operation},
     auth::rbac::RbacKind,
     body::Body,
-    builtin::service_addresses::{AssignError, Reservation},
+    builtin::{
+        conform::Purpose,
+        service_addresses::{AssignError, Reservation},
+    },
     custom,
     resource::ResourceType,
     respond,
+    strategy::ScalePaths,
 };
 
 /// How often a generated name that is taken is generated anew.
@@ -89,6 +93,7 @@ impl Call<'_> {
 
 /// POST to a collection.
 pub(crate) async fn create(call: &Call<'_>) -> Result<Response<Body>, ApiError> {
+    options::Writing::of(call.headers)?;
     let options = WriteOptions::parse(call)?;
     let mut warnings = Vec::new();
     let object = options::object(call, &options, &mut warnings)?;
@@ -129,6 +134,10 @@ pub(crate) async fn create_object(
         meta::prepare_for_create(&mut object, &birth, resource.strategy.generation())?;
         let generated = meta::of(&template).name().is_empty() && !meta::of(&object).name().is_empty();
         resource.default(&mut object);
+        // Nobody comes to own what admission and the kind itself add from here on.
+        if managed == Managed::NotYet {
+            own(call, None, &mut object, options);
+        }
         let attributes = Attributes {
             call,
             operation: Operation::Create,
@@ -145,14 +154,15 @@ pub(crate) async fn create_object(
         }
         // What is stored is read with its defaults, also with those that follow from what the kind just added.
         resource.default(&mut object);
-        resource.strategy.conform(&mut object).map_err(ApiError::bad_request)?;
+        resource
+            .strategy
+            .conform(&mut object, Purpose::Store)
+            .map_err(ApiError::bad_request)?;
         permit_roles(call, &object, None)?;
         name_requester(call, &mut object);
         let reservation = call.reserve(&mut object, None)?;
-        if managed == Managed::NotYet {
-            own(call, None, &mut object, options);
-        }
         validate_new(resource, &object, call.scope())?;
+        warn(warnings, resource.strategy.warnings(&object, None));
         let _claim = core.admission.validate(&attributes, &object, warnings).await?;
         let name = meta::of(&object).name().to_owned();
         match store_new(call, &object, &name, options.dry_run).await {
@@ -172,6 +182,15 @@ pub(crate) async fn create_object(
         }
     }
     unreachable!("the last attempt returns")
+}
+
+/// Says what has not been said yet: a write that is tried again meets the same things again.
+pub(crate) fn warn(warnings: &mut Vec<String>, more: Vec<String>) {
+    for warning in more {
+        if !warnings.contains(&warning) {
+            warnings.push(warning);
+        }
+    }
 }
 
 /// Nobody gives away rights that they do not have.
@@ -279,6 +298,20 @@ pub(crate) fn own(call: &Call<'_>, old: Option<&Value>, new: &mut Value, options
     apply::update(old, new, &door.writer(call, options), &kind(&call.resource));
 }
 
+/// Records who wrote the number of replicas through the scale of an object.
+pub(crate) fn own_scale(call: &Call<'_>, old: &Value, new: &mut Value, options: &WriteOptions, paths: &ScalePaths) {
+    let door = Door::new(call);
+    let field = paths.spec.trim_start_matches('/').replace('/', ".");
+    let number = |object: &Value| object.pointer(&paths.spec).and_then(Value::as_i64).unwrap_or(0);
+    let rescaled = match (number(old), number(new)) {
+        (before, after) if before == after => Rescaled::No,
+        (_, 0) => Rescaled::ToNothing,
+        _ => Rescaled::Yes,
+    };
+    let replicas = FieldSet::of_fields([field.as_str()]);
+    apply::rescale(old, new, &door.writer(call, options), &replicas, rescaled);
+}
+
 /// What a server-side apply makes of an object.
 pub(crate) fn applied(
     call: &Call<'_>,
@@ -288,8 +321,18 @@ pub(crate) fn applied(
     force: Force,
 ) -> Result<Value, ApiError> {
     let door = Door::new(call);
-    match apply::apply(old, wanted, force, &door.writer(call, options), &kind(&call.resource)) {
-        Ok(Applied::Changed(object)) => Ok(object),
+    let resource = &call.resource;
+    match apply::apply(old, wanted, force, &door.writer(call, options), &kind(resource)) {
+        Ok(Applied::Changed(mut object)) => {
+            // What was applied is compared as it was written; only what comes of it takes the form of the kind.
+            resource.strategy.conform(&mut object, Purpose::Read).map_err(|why| {
+                let what = apply::identity(wanted);
+                ApiError::unknown(format!(
+                    "failed to convert new object ({what}) to proper version: {why}"
+                ))
+            })?;
+            Ok(object)
+        }
         Ok(Applied::Unchanged) => Ok(old.cloned().unwrap_or_else(|| wanted.clone())),
         Err(ApplyError::Conflicts(conflicts)) => {
             let causes = conflicts.iter().map(|conflict| Cause {
@@ -320,16 +363,16 @@ fn validate_new(resource: &ResourceType, object: &Value, scope: Scope<'_>) -> Re
 }
 
 /// Everything that is wrong with a change, at once.
-pub(crate) fn validate_change(
-    resource: &ResourceType,
-    object: &Value,
-    old: &Value,
-    scope: Scope<'_>,
-    status_only: bool,
-) -> Result<(), ApiError> {
+pub(crate) fn validate_change(call: &Call<'_>, object: &Value, old: &Value) -> Result<(), ApiError> {
+    let (resource, scope) = (&call.resource, call.scope());
+    let status_only = call.path.subresource == "status";
     let mut errors = meta::validate(object, scope, NameRule::PathSegment);
     errors.extend(meta::validate_update(object, old));
-    let mut findings = resource.strategy.validate_update(object, old);
+    let mut findings = if status_only {
+        resource.strategy.validate_status_update(object, old)
+    } else {
+        resource.strategy.validate_update(object, old)
+    };
     for look in resource.strategy.looks(status_only) {
         errors.extend(look.find(object, old, scope, resource.strategy.name_rule()));
         if matches!(look, Look::Whole(_)) {

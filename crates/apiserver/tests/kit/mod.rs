@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test binary uses what it needs")]
 
+pub(crate) mod webhook;
+
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;

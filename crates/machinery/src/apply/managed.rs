@@ -126,44 +126,7 @@ impl ManagedFields {
 
     /// Puts the entries into an object, in the order of API servers: appliers first, then by time and name.
     pub fn store(&self, object: &mut Value) {
-        let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else {
-            return;
-        };
-        if self.entries.is_empty() {
-            metadata.remove("managedFields");
-            return;
-        }
-        let mut entries: Vec<_> = self.entries.iter().collect();
-        entries.sort_by(|(a, x), (b, y)| {
-            let key = |manager: &Manager, owned: &Owned| {
-                let Owned { api_version, time, .. } = owned.clone();
-                (
-                    manager.operation,
-                    time,
-                    manager.name.clone(),
-                    api_version,
-                    manager.subresource.clone(),
-                )
-            };
-            key(a, x).cmp(&key(b, y))
-        });
-        let entries = entries.into_iter().map(|(manager, owned)| {
-            let mut entry = Map::new();
-            let mut put = |key: &str, value: &str| {
-                if !value.is_empty() {
-                    entry.insert(key.to_owned(), Value::from(value));
-                }
-            };
-            put("manager", &manager.name);
-            put("operation", manager.operation.name());
-            put("apiVersion", &owned.api_version);
-            put("time", owned.time.as_deref().unwrap_or_default());
-            put("fieldsType", "FieldsV1");
-            put("subresource", &manager.subresource);
-            entry.insert("fieldsV1".to_owned(), owned.fields.to_fields_v1());
-            Value::Object(entry)
-        });
-        metadata.insert("managedFields".to_owned(), entries.collect());
+        store(self.entries.iter().collect(), object);
     }
 
     /// Each manager with what it owns.
@@ -235,4 +198,45 @@ impl ManagedFields {
             count -= 1;
         }
     }
+}
+
+/// Puts entries into an object, in the order of API servers: appliers first, then by time and name.
+pub(crate) fn store(mut entries: Vec<(&Manager, &Owned)>, object: &mut Value) {
+    let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else {
+        return;
+    };
+    if entries.is_empty() {
+        metadata.remove("managedFields");
+        return;
+    }
+    entries.sort_by(|(a, x), (b, y)| {
+        let key = |manager: &Manager, owned: &Owned| {
+            let Owned { api_version, time, .. } = owned.clone();
+            (
+                manager.operation,
+                time,
+                manager.name.clone(),
+                api_version,
+                manager.subresource.clone(),
+            )
+        };
+        key(a, x).cmp(&key(b, y))
+    });
+    let entries = entries.into_iter().map(|(manager, owned)| {
+        let mut entry = Map::new();
+        let mut put = |key: &str, value: &str| {
+            if !value.is_empty() {
+                entry.insert(key.to_owned(), Value::from(value));
+            }
+        };
+        put("manager", &manager.name);
+        put("operation", manager.operation.name());
+        put("apiVersion", &owned.api_version);
+        put("time", owned.time.as_deref().unwrap_or_default());
+        put("fieldsType", "FieldsV1");
+        put("subresource", &manager.subresource);
+        entry.insert("fieldsV1".to_owned(), owned.fields.to_fields_v1());
+        Value::Object(entry)
+    });
+    metadata.insert("managedFields".to_owned(), entries.collect());
 }

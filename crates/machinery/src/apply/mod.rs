@@ -22,6 +22,7 @@ mod last_applied;
 #[cfg(test)]
 mod laws;
 mod managed;
+mod scale;
 #[cfg(test)]
 mod scenarios;
 mod set;
@@ -36,6 +37,7 @@ pub use conflict::{Conflict, Conflicts};
 pub use element::{ElementError, PathElement, Scalar};
 pub use last_applied::LAST_APPLIED;
 pub use managed::{ManagedFields, ManagedFieldsError, Manager, Operation, Owned};
+pub use scale::{Rescaled, rescale};
 pub use set::FieldSet;
 
 use crate::schema::Schema;
@@ -412,7 +414,7 @@ fn reaches(object: &Value, set: &FieldSet) -> bool {
 }
 
 /// `namespace/name; group/version, Kind=Kind`
-fn identity(object: &Value) -> String {
+pub fn identity(object: &Value) -> String {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let version = text("/apiVersion");
     let version = if version.contains('/') {

@@ -461,7 +461,7 @@ fn what_cannot_be_read_through_the_schema_is_refused() {
         (json!({"nope": 1}), ".spec.nope: field not declared in schema"),
         (
             json!({"replicas": "x"}),
-            ".spec.replicas: expected numeric (int or float), got \"x\"",
+            ".spec.replicas: expected numeric (int or float), got string",
         ),
         (
             json!({"containers": [{"image": "i"}]}),
@@ -469,7 +469,11 @@ fn what_cannot_be_read_through_the_schema_is_refused() {
         ),
         (
             json!({"nope": 1, "paused": "x"}),
-            "errors:\n  .spec.nope: field not declared in schema\n  .spec.paused: expected boolean, got \"x\"",
+            ".spec.nope: field not declared in schema",
+        ),
+        (
+            json!({"paused": "x", "replicas": true}),
+            "errors:\n  .spec.paused: expected boolean, got \"x\"\n  .spec.replicas: expected numeric (int or float), got bool",
         ),
     ] {
         assert_eq!(

@@ -277,11 +277,14 @@ impl FieldSet {
     }
 
     pub(crate) fn visit(&self, path: &mut Vec<PathElement>, each: &mut impl FnMut(&[PathElement])) {
+        // What stands here before what stands deeper: the order in which conflicts are told.
+        for entry in self.entries.iter().filter(|entry| entry.member) {
+            path.push(entry.element.clone());
+            each(path);
+            path.pop();
+        }
         for entry in &self.entries {
             path.push(entry.element.clone());
-            if entry.member {
-                each(path);
-            }
             entry.below.visit(path, each);
             path.pop();
         }

@@ -161,24 +161,45 @@ fn yaml_that_multiplies_itself_is_refused() {
 fn an_unreadable_body_is_answered_as_by_a_server() {
     let body = b"hello world, this is not any JSON";
     let why = json(body, &Limits::default()).unwrap_err();
-    let answer = unrecognized("ConfigMap", &why, body);
+    let answer = unrecognized("ConfigMap", why, body);
     assert_eq!(answer.code(), 400);
     assert_eq!(
         answer.to_string(),
-        "the object provided is unrecognized (must be of type ConfigMap): couldn't get version/kind; json parse error: \
+        "the object provided is unrecognized (must be of type ConfigMap): \
          invalid character 'h' looking for beginning of value \
          (68656c6c6f20776f726c642c2074686973206973206e6f7420616e79204a ...)"
     );
-    assert!(
-        unrecognized("Pod", &DecodeError::Json("x".to_owned()), b"")
-            .to_string()
-            .ends_with("x (<empty>)")
-    );
-    assert_eq!(unrecognized("Pod", &DecodeError::TooLong { limit: 5 }, b"").code(), 413);
+    assert!(unrecognized("Pod", "x", b"").to_string().ends_with("x (<empty>)"));
     let strict = StrictError(vec![StrictProblem::UnknownField("foo".to_owned())]);
     assert_eq!(
         cannot_be_handled(&GroupVersionKind::new("", "v1", "ConfigMap"), "ConfigMap", strict).to_string(),
         r#"ConfigMap in version "v1" cannot be handled as a ConfigMap: strict decoding error: unknown field "foo""#
+    );
+}
+
+#[test]
+fn what_is_no_text_or_no_float_is_read_as_go_reads_it() {
+    let read = |body: &[u8]| json(body, &Limits::default()).map(|decoded| decoded.value);
+    assert_eq!(read(br#"{"a": "\ud800x"}"#), Ok(json!({"a": "\u{fffd}x"})));
+    assert_eq!(
+        read(br#"["\udc00", "\ud83d\ude00"]"#),
+        Ok(json!(["\u{fffd}", "\u{1f600}"]))
+    );
+    assert_eq!(read(b"\"a\xff\xfe\""), Ok(json!("a\u{fffd}\u{fffd}")));
+    assert_eq!(read(b"[1e400, -1e400, 5]"), Ok(json!([f64::MAX, f64::MIN, 5])));
+    assert!(read(br#"{"a": 1e400"#).is_err());
+}
+
+#[test]
+fn a_type_that_is_no_text_is_told_before_anything_else() {
+    let fault = |value: Value| type_fault(&value).unwrap_or_default();
+    assert_eq!(fault(json!({"metadata": 5})), "");
+    assert_eq!(fault(json!(null)), "");
+    assert!(fault(json!([])).contains("cannot unmarshal array into Go value of type struct { APIVersion string"));
+    assert!(fault(json!({"kind": {}})).ends_with("cannot unmarshal object into Go struct field .kind of type string"));
+    assert_eq!(
+        fault(json!({"apiVersion": "a/b/c"})),
+        "unexpected GroupVersion string: a/b/c"
     );
 }
 

@@ -3,7 +3,7 @@
 //! ```text
 //!   package SHORT OPENAPI [APIVERSION]      the messages that follow belong to it
 //!   NAME [kind] [la|ls|lm:KEYS|ma|sa] [as:FORM]
-//!   NUMBER JSONNAME TYPE [!|z] [la|ls|lm:KEYS|ma|sa] [p:STRATEGY[:KEY]] [d:JSON]
+//!   NUMBER JSONNAME TYPE [!|z] [la|ls|lm:KEYS|ma|sa] [p:STRATEGY[:KEY]] [t:TYPE] [d:JSON]
 //! ```
 //!
 //! A type is `s`, `i`, `l`, `b`, `y`, `d` or the name of a message, after `*` for optional, `[]` for a list or `{}` for
@@ -130,6 +130,7 @@ impl Reader {
             emission: Emission::NotEmpty,
             structure: Structure::Implied,
             patch: None,
+            type_name: None,
             default: None,
         };
         for word in words {
@@ -139,6 +140,8 @@ impl Reader {
                 _ => {
                     if let Some(strategy) = word.strip_prefix("p:") {
                         field.patch = Some(patch_strategy(strategy));
+                    } else if let Some(name) = word.strip_prefix("t:") {
+                        field.type_name = Some(name);
                     } else if let Some(default) = word.strip_prefix("d:") {
                         field.default = Some(default);
                     } else {

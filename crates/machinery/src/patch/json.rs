@@ -5,6 +5,7 @@ use json_patch::{AddOperation, PatchErrorKind, PatchOperation};
 use serde_json::Value;
 
 use super::PatchError;
+use crate::decode::json_type;
 
 /// A patch of more operations is refused.
 pub const MAX_OPERATIONS: usize = 10_000;
@@ -17,11 +18,15 @@ const MAX_DEPTH: usize = 256;
 
 /// Applies `patch` to `document`, which is left half patched when it fails.
 pub fn json_patch(document: &mut Value, patch: &Value) -> Result<(), PatchError> {
-    let Some(operations) = patch.as_array() else {
-        let found = kind_of(patch);
-        return Err(PatchError::Malformed(format!(
-            "error decoding patch: json: cannot unmarshal {found} into Go value of type []handlers.jsonPatchOp"
-        )));
+    let operations = match patch {
+        Value::Array(operations) => operations.as_slice(),
+        Value::Null => &[],
+        other => {
+            return Err(PatchError::Malformed(format!(
+                "error decoding patch: json: cannot unmarshal {} into Go value of type []handlers.jsonPatchOp",
+                json_type(other)
+            )));
+        }
     };
     if operations.len() > MAX_OPERATIONS {
         return Err(PatchError::TooManyOperations(operations.len()));
@@ -68,11 +73,23 @@ fn lenient(document: &Value, operation: PatchOperation) -> PatchOperation {
 }
 
 fn decode(json: &Value) -> Result<PatchOperation, PatchError> {
-    if !json.is_object() {
-        let found = kind_of(json);
-        return Err(PatchError::Malformed(format!(
-            "json: cannot unmarshal {found} into Go value of type jsonpatch.Operation"
-        )));
+    let malformed = |found: &Value, wanted: &str| {
+        PatchError::Malformed(format!(
+            "error decoding patch: json: cannot unmarshal {} into Go {wanted}",
+            json_type(found)
+        ))
+    };
+    if !matches!(json, Value::Object(_) | Value::Null) {
+        return Err(malformed(json, "value of type handlers.jsonPatchOp"));
+    }
+    for name in ["op", "path", "from"] {
+        match json.get(name) {
+            None | Some(Value::Null | Value::String(_)) => {}
+            Some(other) => {
+                let wanted = format!("struct field jsonPatchOp.{name} of type string");
+                return Err(malformed(other, &wanted));
+            }
+        }
     }
     let op = json.get("op").and_then(Value::as_str).unwrap_or("unknown");
     if !matches!(op, "add" | "remove" | "replace" | "move" | "copy" | "test") {
@@ -80,17 +97,6 @@ fn decode(json: &Value) -> Result<PatchOperation, PatchError> {
     }
     serde_json::from_value(json.clone())
         .map_err(|error| PatchError::Inapplicable(format!("{op} operation failed to decode: {error}")))
-}
-
-fn kind_of(json: &Value) -> &'static str {
-    match json {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
 }
 
 /// Refuses what would make the document too large or too deep.
@@ -282,7 +288,7 @@ mod tests {
             (
                 json!([1]),
                 400,
-                "json: cannot unmarshal number into Go value of type jsonpatch.Operation",
+                "error decoding patch: json: cannot unmarshal number into Go value of type handlers.jsonPatchOp",
             ),
         ] {
             assert_eq!(patched(&document, &patch), Err((code, text.to_owned())), "{patch}");

@@ -3,11 +3,19 @@
 use serde_json::Value;
 
 use super::PatchError;
+use crate::decode::json_type;
 
 /// Merges `patch` into `document`: null removes, objects are merged, everything else replaces.
 pub fn merge_patch(document: &mut Value, patch: &Value) -> Result<(), PatchError> {
-    if !patch.is_object() {
-        return Err(PatchError::Malformed("Invalid JSON Patch".to_owned()));
+    match patch {
+        Value::Object(_) => {}
+        Value::Null => return Err(PatchError::Malformed("Invalid JSON Patch".to_owned())),
+        other => {
+            return Err(PatchError::Malformed(format!(
+                "error decoding patch: json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+                json_type(other)
+            )));
+        }
     }
     json_patch::merge(document, patch);
     Ok(())

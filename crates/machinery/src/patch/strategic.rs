@@ -19,6 +19,7 @@ use std::collections::{HashMap, HashSet};
 use serde_json::{Map, Value};
 
 use super::PatchError;
+use crate::decode::json_type;
 use crate::schema::Schema;
 use crate::schema::node::Place;
 
@@ -29,10 +30,17 @@ const SET_ORDER: &str = "$setElementOrder/";
 
 /// Merges `patch` into `document`, both objects, by the merge keys of `schema`.
 pub fn strategic_merge_patch(document: &Value, patch: &Value, schema: &Schema) -> Result<Value, PatchError> {
-    let (Value::Object(document), Value::Object(patch)) = (document, patch) else {
+    let Value::Object(document) = document else {
         return Err(PatchError::Malformed("invalid JSON document".to_owned()));
     };
-    merge_map(document.clone(), patch.clone(), Some(schema.place())).map(Value::Object)
+    match patch {
+        Value::Object(patch) => merge_map(document.clone(), patch.clone(), Some(schema.place())).map(Value::Object),
+        Value::Null => Ok(Value::Object(document.clone())),
+        other => Err(PatchError::Malformed(format!(
+            "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+            json_type(other)
+        ))),
+    }
 }
 
 type Object = Map<String, Value>;

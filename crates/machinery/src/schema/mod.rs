@@ -130,6 +130,21 @@ impl Schema {
         errors
     }
 
+    /// Everything that is wrong with one field of an update, CEL rules aside. The details speak of it as a whole.
+    pub fn validate_field_update(&self, field: &str, object: &Value, old: &Value) -> Vec<FieldError> {
+        let (Some(value), Some(place)) = (object.get(field), self.place().child(field)) else {
+            return Vec::new();
+        };
+        let mut errors = validate::check(value, old.get(field), place, &Path::Root);
+        list_types::check(value, place, &Path::Root, &mut errors);
+        for error in &mut errors {
+            if error.field != "<nil>" {
+                error.field = format!("{field}.{}", error.field);
+            }
+        }
+        errors
+    }
+
     pub(crate) fn place(&self) -> Place<'_> {
         Place::new(&self.root, &self.definitions)
     }

@@ -25,12 +25,13 @@ pub(crate) fn check(value: &Value, old: Option<&Value>, place: Place<'_>, path: 
 fn walk(value: &Value, old: Option<&Value>, place: Place<'_>, path: &Path<'_>, errors: &mut Vec<FieldError>) -> usize {
     let before = errors.len();
     let mut made = 1 + check_type(value, place, path, errors);
+    check_range(value, place.node, path, errors);
     let checks = place.node.checks.as_deref();
     if let Some(checks) = checks {
         if !value.is_null() {
             made += check_alternatives(value, old, checks, place, path, errors);
         }
-        made += check_scalar(value, place.node, checks, path, errors);
+        made += check_scalar(value, checks, path, errors);
     }
     match value {
         Value::Array(items) => made += check_items(items, old, place, path, errors),
@@ -99,10 +100,10 @@ fn field_of(dotted: String) -> String {
     if dotted.is_empty() { NO_FIELD.to_owned() } else { dotted }
 }
 
-fn check_scalar(value: &Value, node: &Node, checks: &Checks, path: &Path<'_>, errors: &mut Vec<FieldError>) -> usize {
+fn check_scalar(value: &Value, checks: &Checks, path: &Path<'_>, errors: &mut Vec<FieldError>) -> usize {
     match value {
         Value::String(text) => check_text(text, checks, path, errors),
-        Value::Number(number) => check_number(number, node, checks, path, errors),
+        Value::Number(number) => check_number(number, checks, path, errors),
         _ => {}
     }
     if !checks.allowed.is_empty() && !checks.allowed.iter().any(|allowed| same(allowed, value)) {
@@ -139,21 +140,27 @@ fn check_text(text: &str, checks: &Checks, path: &Path<'_>, errors: &mut Vec<Fie
     }
 }
 
-fn check_number(number: &Number, node: &Node, checks: &Checks, path: &Path<'_>, errors: &mut Vec<FieldError>) {
-    let value = number.as_f64().unwrap_or(f64::NAN);
-    if let (Some(Type::Integer), Some(format)) = (node.kind, checks.format.as_deref()) {
-        let in_range = match format {
-            "int32" => value >= f64::from(i32::MIN) && value <= f64::from(i32::MAX),
-            _ => number.is_i64() || is_whole(number),
-        };
-        if !in_range {
-            let detail = format!(
-                "Checked value must be of type integer with format {format} in {}",
-                path.dotted()
-            );
-            errors.push(fault::invalid(NO_FIELD, "", detail));
-        }
+/// A number of an integer type is one, and within its bounds.
+fn check_range(value: &Value, node: &Node, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+    let (Value::Number(number), Some(Type::Integer), false) = (value, node.kind, node.int_or_string) else {
+        return;
+    };
+    let format = node.checks.as_deref().and_then(|checks| checks.format.as_deref());
+    let is_integer = number.is_i64() || is_whole(number);
+    let float = number.as_f64().unwrap_or(f64::NAN);
+    let in_range = match format {
+        Some("int32") => is_integer && float >= f64::from(i32::MIN) && float <= f64::from(i32::MAX),
+        _ => is_integer,
+    };
+    if !in_range {
+        let which = format.map_or("(default format)".to_owned(), |format| format!("with format {format}"));
+        let detail = format!("Checked value must be of type integer {which} in {}", path.dotted());
+        errors.push(fault::invalid(NO_FIELD, "", detail));
     }
+}
+
+fn check_number(number: &Number, checks: &Checks, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+    let value = number.as_f64().unwrap_or(f64::NAN);
     let mut out = |what: &str, limit: f64| {
         let limit = if number.is_i64() && limit.fract() == 0.0 {
             limit.to_string()

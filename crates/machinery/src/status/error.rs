@@ -312,6 +312,20 @@ impl ApiError {
         ApiError::new(415, Reason::UnsupportedMediaType, message)
     }
 
+    /// 406, as a path says it that offers no such form at all, before anybody looks at what the form is of.
+    pub fn not_available<S: AsRef<str>>(available: &[S]) -> Self {
+        let message = format!(
+            "406: Not Acceptable\n\nAvailable representations: {}",
+            comma_separated(available)
+        );
+        ApiError::new(406, Reason::NotAcceptable, message).with_details(Details::default())
+    }
+
+    /// 415, as a path says it that takes no such body at all.
+    pub fn not_consumed() -> Self {
+        ApiError::new(415, Reason::UnsupportedMediaType, "415: Unsupported Media Type").with_details(Details::default())
+    }
+
     /// 413: the body is too large.
     pub fn request_entity_too_large(limit: usize) -> Self {
         let message = format!("Request entity too large: limit is {limit}");

@@ -174,7 +174,8 @@ impl Cluster {
         Answered {
             status,
             warnings,
-            body: serde_json::from_slice(&bytes).unwrap(),
+            // Where nothing is served yet, the answer is no JSON.
+            body: serde_json::from_slice(&bytes).unwrap_or_default(),
         }
     }
 

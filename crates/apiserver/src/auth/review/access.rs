@@ -58,7 +58,7 @@ pub fn local_access_review(review: Value, namespace: &str, roles: &RoleIndex) ->
         let path = Path::root("spec.nonResourceAttributes");
         errors.push(FieldError::invalid(
             &path,
-            attributes.clone(),
+            as_shown(attributes),
             "disallowed on this kind of request",
         ));
     }
@@ -135,6 +135,11 @@ fn action(review: &Value) -> Action {
     }
 }
 
+/// A path and a verb as messages show them.
+fn as_shown(attributes: &Value) -> Value {
+    json!({"Path": text(attributes, "path"), "Verb": text(attributes, "verb")})
+}
+
 fn subject(review: &Value) -> User {
     let empty = Map::new();
     User::from_fields("user", review.get("spec").and_then(Value::as_object).unwrap_or(&empty))
@@ -147,7 +152,7 @@ fn check_attributes(review: &Value, errors: &mut Vec<FieldError>) {
         (Some(_), Some(other)) => {
             let path = path.child("nonResourceAttributes");
             let why = "cannot be specified in combination with resourceAttributes";
-            errors.push(FieldError::invalid(&path, other.clone(), why));
+            errors.push(FieldError::invalid(&path, as_shown(other), why));
         }
         (None, None) => {
             let path = path.child("resourceAttributes");

@@ -11,12 +11,12 @@ fn kind_of(object: &Value) -> GroupVersionKind {
 }
 
 fn conformed(mut object: Value) -> Value {
-    conform(&facts(), &kind_of(&object), &mut object).unwrap();
+    conform(&facts(), &kind_of(&object), &mut object, Purpose::Store).unwrap();
     object
 }
 
 fn refused(mut object: Value) -> String {
-    conform(&facts(), &kind_of(&object), &mut object).unwrap_err()
+    conform(&facts(), &kind_of(&object), &mut object, Purpose::Store).unwrap_err()
 }
 
 #[test]
@@ -136,8 +136,8 @@ fn a_type_that_go_cannot_read_is_told_in_its_words() {
         ),
         (
             json!({ "apiVersion": "v1", "kind": "Service", "spec": { "ports": [{ "targetPort": true }] } }),
-            "Service in version \"v1\" cannot be handled as a Service: json: cannot unmarshal bool into Go value of \
-             type int32",
+            "Service in version \"v1\" cannot be handled as a Service: json: cannot unmarshal bool into Go struct \
+             field ServicePort.spec.ports.targetPort of type int32",
         ),
     ] {
         assert_eq!(refused(object), text);
@@ -252,12 +252,12 @@ fn conforming_twice_is_conforming_once() {
             object["apiVersion"] = json!(api_version);
             object["kind"] = json!(kind);
             let gvk = kind_of(&object);
-            if conform(&facts, &gvk, &mut object).is_err() {
+            if conform(&facts, &gvk, &mut object, Purpose::Store).is_err() {
                 continue;
             }
             accepted += 1;
             let mut again = object.clone();
-            assert_eq!(conform(&facts, &gvk, &mut again), Ok(()));
+            assert_eq!(conform(&facts, &gvk, &mut again, Purpose::Store), Ok(()));
             assert_eq!(again, object);
         }
     }

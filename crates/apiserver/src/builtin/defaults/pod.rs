@@ -202,13 +202,31 @@ fn field_references(downward: &mut Map<String, Value>) {
     }
 }
 
-/// Whether an image names no version, or the one that means "the newest".
+/// Whether an image is asked for in its newest state: by a reference that is one, with that tag or with none at all.
 fn is_latest(image: &str) -> bool {
-    if image.contains('@') {
-        return false;
-    }
-    let last = image.rsplit('/').next().unwrap_or_default();
-    last.split_once(':').is_none_or(|(_, tag)| tag == "latest")
+    let (name, digest) = image
+        .split_once('@')
+        .map_or((image, None), |(name, digest)| (name, Some(digest)));
+    let last = name.rsplit('/').next().unwrap_or_default();
+    let (repository, tag) = match last.split_once(':') {
+        Some((_, tag)) => (&name[..name.len() - tag.len() - 1], Some(tag)),
+        None => (name, None),
+    };
+    digest.is_none() && is_repository(repository) && matches!(tag, None | Some("latest"))
+}
+
+/// Whether this names a repository: a host, perhaps, and a path in lower case.
+fn is_repository(name: &str) -> bool {
+    let path = match name.split_once('/') {
+        Some((host, path)) if host == "localhost" || host.contains(['.', ':']) || host != host.to_lowercase() => path,
+        _ => name,
+    };
+    let is_word = |part: &str| {
+        let is_end = |end: Option<char>| end.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+        let known = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '_' | '-');
+        is_end(part.chars().next()) && is_end(part.chars().last()) && part.chars().all(known)
+    };
+    name.len() <= 255 && path.split('/').all(is_word)
 }
 
 #[cfg(test)]
@@ -224,6 +242,10 @@ mod tests {
             ("registry:5000/postgres", true),
             ("registry:5000/postgres:17", false),
             ("postgres@sha256:00", false),
+            ("", false),
+            ("-5", false),
+            ("Not_Valid!", false),
+            ("Registry.example.com/a/b", true),
         ] {
             assert_eq!(is_latest(image), latest, "{image}");
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use moorline_machinery::{
-    facts::{Cardinality, Element, Facts, Field, Form, MessageId, Structure},
+    facts::{Cardinality, Element, Emission, Facts, Field, Form, MessageId, Structure},
     schema::Definitions,
 };
 use serde_json::{Map, Value, json};
@@ -45,7 +45,7 @@ fn definition(facts: &Facts, id: MessageId) -> Value {
         Form::Items => json!({"type": "array", "items": {"type": "string"}}),
         Form::Time | Form::MicroTime | Form::Duration => json!({"type": "string"}),
         Form::Quantity | Form::IntOrString => json!({"x-kubernetes-int-or-string": true}),
-        Form::Raw => json!({"x-kubernetes-preserve-unknown-fields": true}),
+        Form::Raw => json!({"x-kubernetes-preserve-unknown-fields": true, "x-kubernetes-map-type": "atomic"}),
         // Without a type, so that it may be one of the alternatives as well; as an object, it is a schema.
         Form::SchemaOrBool | Form::SchemaOrArray | Form::SchemaOrStrings => {
             let schema = facts.fields(id).iter().find_map(|field| match field.element {
@@ -88,10 +88,16 @@ fn property(facts: &Facts, field: &Field) -> Value {
         Cardinality::Map => json!({"type": "object", "additionalProperties": element}),
     };
     mark(&mut schema, field);
-    if let Some(default) = default_of(field) {
+    if let Some(default) = written_default_of(field) {
         schema["default"] = default;
     }
     schema
+}
+
+/// The default of a field, where it has one that is also written.
+fn written_default_of(field: &Field) -> Option<Value> {
+    let is_left_out = field.emission == Emission::NotEmpty && field.cardinality == Cardinality::One;
+    default_of(field).filter(|default| !(is_left_out && [json!(0), json!(""), json!(false)].contains(default)))
 }
 
 /// The default of a field, where the schema has one.

@@ -98,6 +98,24 @@ fn client_config(config: &At<'_>, errors: &mut Errors) {
 fn webhook_url(url: &At<'_>, errors: &mut Errors) {
     const FORM: &str = "desired format: https://host[/path]";
     let text = url.text();
+    // Without a scheme, all of it is a path, and a path does not begin with what looks like one.
+    let before = text.split(':').next().unwrap_or_default();
+    let is_scheme = before.starts_with(|first: char| first.is_ascii_alphabetic())
+        && before
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'));
+    if !is_scheme && text.split('/').next().is_some_and(|first| first.contains(':')) {
+        let why = if before.is_empty() {
+            "missing protocol scheme"
+        } else {
+            "first path segment in URL cannot contain colon"
+        };
+        url.missing(
+            errors,
+            &format!("url must be a valid URL: parse {text:?}: {why}; {FORM}"),
+        );
+        return;
+    }
     let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
     if scheme != "https" {
         url.invalid_as(

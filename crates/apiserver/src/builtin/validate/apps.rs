@@ -268,6 +268,11 @@ pub(super) fn stateful_set(object: &At<'_>, errors: &mut Errors) {
     spec.at("ordinals").at("start").not_negative(errors);
     spec.at("serviceName").follow_if_set(errors, names::dns_label);
     required_selector(&spec, "statefulset", "", errors);
+    // Pods that nothing can select are not looked at.
+    if LabelSelector::from_json(Some(spec.at("selector").value)).is_err() {
+        claim_templates(&spec.at("volumeClaimTemplates"), errors);
+        return;
+    }
     let template = with_claims(&spec);
     let template = At {
         value: &template,

@@ -1,5 +1,7 @@
 //! Autoscalers. Both versions are checked by the rules of the newer one.
 
+use moorline_machinery::gvk::split_api_version;
+
 use super::at::{At, Errors, quantity};
 
 const SOURCES: [&str; 5] = ["ContainerResource", "External", "Object", "Pods", "Resource"];
@@ -21,10 +23,11 @@ pub(super) fn autoscaler(object: &At<'_>, errors: &mut Errors) {
     }
     let target = spec.at("scaleTargetRef");
     reference(&target, errors);
-    if target.at("apiVersion").text().is_empty() {
-        target
-            .at("apiVersion")
-            .invalid_as(errors, "", "apiVersion must specify API group");
+    let version = target.at("apiVersion");
+    match split_api_version(version.text()) {
+        Some(("", given)) => version.invalid_as(errors, given, "apiVersion must specify API group"),
+        Some(_) => {}
+        None => version.invalid(errors, format!("unexpected GroupVersion string: {}", version.text())),
     }
     metrics(&spec, errors);
     for name in ["scaleUp", "scaleDown"] {

@@ -116,11 +116,12 @@ fn job_spec(spec: &At<'_>, errors: &mut Errors) {
     pod::template(&template, errors);
     let pod = template.at("spec");
     let policy = pod.at("restartPolicy");
-    if !matches!(policy.text(), "Never" | "OnFailure") {
-        policy.missing(errors, "valid values: \"OnFailure\", \"Never\"");
-    }
-    if spec.at("podFailurePolicy").is_set() && policy.text() != "Never" {
-        policy.invalid(errors, "only \"Never\" is supported when podFailurePolicy is specified");
+    match policy.text() {
+        "" | "Always" => policy.missing(errors, "valid values: \"OnFailure\", \"Never\""),
+        "OnFailure" if spec.at("podFailurePolicy").is_set() => {
+            policy.invalid(errors, "only \"Never\" is supported when podFailurePolicy is specified");
+        }
+        _ => policy.one_of(errors, &["OnFailure", "Never"]),
     }
 }
 

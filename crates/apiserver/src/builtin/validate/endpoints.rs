@@ -89,6 +89,7 @@ pub(super) fn slice(object: &At<'_>, errors: &mut Errors) {
     } else {
         kind.one_of(errors, &["FQDN", "IPv4", "IPv6"]);
     }
+    slice_ports(&object.at("ports"), errors);
     let endpoints = object.at("endpoints");
     if endpoints.len() > ENDPOINTS_MAX {
         errors.push(moorline_machinery::field::FieldError::too_many(
@@ -99,7 +100,6 @@ pub(super) fn slice(object: &At<'_>, errors: &mut Errors) {
         return;
     }
     endpoints.each(|endpoint| self::endpoint(endpoint, kind.text(), errors));
-    slice_ports(&object.at("ports"), errors);
 }
 
 fn endpoint(endpoint: &At<'_>, kind: &str, errors: &mut Errors) {

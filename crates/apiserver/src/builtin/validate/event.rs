@@ -7,29 +7,33 @@ use super::at::{At, Errors};
 /// An event of the core group. Those that the newer API wrote are held to its rules.
 pub(super) fn event(object: &At<'_>, errors: &mut Errors) {
     let (metadata, involved) = (object.at("metadata"), object.at("involvedObject"));
-    let (namespace, of) = (metadata.at("namespace"), involved.at("namespace"));
+    let (namespace, of) = (metadata.at("namespace").text().to_owned(), involved.at("namespace"));
     let is_new = object.at("eventTime").is_set();
-    // An event about an object of the cluster lies in the default namespace.
-    let matches = match (of.text(), namespace.text()) {
-        ("", "default") => true,
-        ("", "kube-system") => is_new,
-        (of, namespace) => of == namespace || (is_new && !of.is_empty()),
+    // An event about an object of the cluster lies in the default namespace, one of the newer kind perhaps elsewhere.
+    let matches = match of.text() {
+        "" if is_new => matches!(namespace.as_str(), "default" | "kube-system"),
+        "" => matches!(namespace.as_str(), "" | "default"),
+        given => is_new || given == namespace,
     };
     if !matches {
         of.invalid_as(errors, of.text(), "does not match event.namespace");
     }
-    if !is_new {
-        return;
+    if is_new {
+        origin(object, "reportingComponent", errors);
+        text(object, "message", "message", 1024, Need::Optional, errors);
     }
-    let controller = object.at("reportingComponent");
+}
+
+/// What an event of the newer kind says of who tells it, and why.
+fn origin(object: &At<'_>, controller: &str, errors: &mut Errors) {
+    let controller = object.at(controller);
     if controller.text().is_empty() {
         controller.missing(errors, "");
     }
     controller.follow(errors, names::qualified_name);
-    for name in ["reportingInstance", "action", "reason"] {
-        text(object, name, name, 128, Need::Required, errors);
+    for field in ["reportingInstance", "action", "reason"] {
+        text(object, field, field, 128, Need::Required, errors);
     }
-    text(object, "message", "message", 1024, Need::Optional, errors);
 }
 
 /// An event of the newer API, at whose creation more is asked.
@@ -61,21 +65,7 @@ pub(super) fn new_event(object: &At<'_>, errors: &mut Errors) {
     if !source.at("component").text().is_empty() || !source.at("host").text().is_empty() {
         object.at("source").invalid_as(errors, "", "needs to be unset");
     }
-    let controller = object.at("reportingController");
-    if controller.text().is_empty() {
-        controller.missing(errors, "");
-    }
-    controller.follow(errors, names::qualified_name);
-    text(
-        object,
-        "reportingInstance",
-        "reportingInstance",
-        128,
-        Need::Required,
-        errors,
-    );
-    text(object, "action", "action", 128, Need::Required, errors);
-    text(object, "reason", "reason", 128, Need::Required, errors);
+    origin(object, "reportingController", errors);
     text(object, "note", "message", 1024, Need::Optional, errors);
 }
 

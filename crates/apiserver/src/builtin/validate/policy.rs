@@ -147,7 +147,7 @@ pub(super) fn signing_request(object: &At<'_>, errors: &mut Errors) {
     }
     let usages = spec.at("usages");
     if usages.items().is_empty() {
-        usages.missing(errors, "usages is required");
+        usages.missing(errors, "");
     }
     let mut seen = std::collections::HashSet::new();
     usages.each(|usage| {

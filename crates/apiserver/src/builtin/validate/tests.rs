@@ -9,7 +9,10 @@ use std::collections::HashMap;
 use moorline_machinery::{facts::Facts, gvk::GroupVersionKind};
 use serde_json::{Value, json};
 
-use super::super::{conform::conform, defaults, states};
+use super::super::{
+    conform::{Purpose, conform},
+    defaults, states,
+};
 
 struct Case {
     base: String,
@@ -88,8 +91,11 @@ fn answer(facts: &Facts, case: &Case) -> Outcome {
     let kind = GroupVersionKind::of(&case.given).unwrap();
     let (group, name) = (&*kind.group, &*kind.kind);
     let mut object = case.given.clone();
-    if let Err(message) = conform(facts, &kind, &mut object) {
+    if let Err(message) = conform(facts, &kind, &mut object, Purpose::Store) {
         return Outcome::Unreadable(message);
+    }
+    if name == "Secret" {
+        states::encode_string_data(&mut object);
     }
     let namespaced = case.base != "ns" && case.base != "node";
     if namespaced {
@@ -104,7 +110,7 @@ fn answer(facts: &Facts, case: &Case) -> Outcome {
         None => {
             object["metadata"]["uid"] = json!("u");
             states::first(group, name, &mut object);
-            conform(facts, &kind, &mut object).unwrap();
+            conform(facts, &kind, &mut object, Purpose::Store).unwrap();
         }
         Some(old) => {
             object["metadata"]["resourceVersion"] = json!("1");
@@ -112,7 +118,7 @@ fn answer(facts: &Facts, case: &Case) -> Outcome {
                 object["status"] = old["status"].clone();
             }
             states::next(group, name, &mut object, old);
-            conform(facts, &kind, &mut object).unwrap();
+            conform(facts, &kind, &mut object, Purpose::Store).unwrap();
         }
     }
     errors.extend(super::object(group, name, &object));
@@ -266,13 +272,13 @@ fn pods(change: impl Fn(&mut Value)) -> (Value, Value) {
         "resources": { "requests": { "cpu": "1", "memory": "1Gi" }, "limits": { "cpu": "2" } },
     }] } });
     let kind = GroupVersionKind::of(&old).unwrap();
-    conform(&facts, &kind, &mut old).unwrap();
+    conform(&facts, &kind, &mut old, Purpose::Store).unwrap();
     defaults::fill("", "Pod", &mut old);
     states::first("", "Pod", &mut old);
     old["metadata"]["resourceVersion"] = json!("1");
     let mut new = old.clone();
     change(&mut new);
-    conform(&facts, &kind, &mut new).unwrap();
+    conform(&facts, &kind, &mut new, Purpose::Store).unwrap();
     defaults::fill("", "Pod", &mut new);
     (new, old)
 }
@@ -396,7 +402,7 @@ fn no_object_makes_the_checks_panic() {
             defaults::fill(&kind.group, &kind.kind, &mut filled);
             super::object(&kind.group, &kind.kind, &object);
             super::change(&kind.group, &kind.kind, &object, &old);
-            if conform(&facts, &kind, &mut filled).is_ok() {
+            if conform(&facts, &kind, &mut filled, Purpose::Store).is_ok() {
                 states::next(&kind.group, &kind.kind, &mut filled.clone(), &old);
                 states::first(&kind.group, &kind.kind, &mut filled);
             }

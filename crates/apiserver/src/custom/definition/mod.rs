@@ -243,7 +243,10 @@ fn check_stored_versions(object: &Value, errors: &mut Vec<FieldError>) {
         return;
     }
     let versions = list(&object["spec"], "versions");
-    if let Some(storage) = storage_version(object).filter(|storage| !names.contains(storage)) {
+    // Where several are marked, which is wrong by itself, the last one counts.
+    let marked = versions.iter().rev().find(|version| version["storage"] == true);
+    let storage = marked.map(|version| text(version, "name"));
+    if let Some(storage) = storage.filter(|storage| !names.contains(storage)) {
         let detail = format!("must have the storage version {storage}");
         errors.push(FieldError::invalid(&at, stored.clone(), detail));
     }

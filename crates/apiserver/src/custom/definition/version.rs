@@ -127,6 +127,12 @@ pub(super) fn check_all(spec: &Value, shared: &Shared<'_>, crowded: &[String], e
         let detail = "must have exactly one version marked as storage version";
         errors.push(about_versions(spec, shared, detail));
     }
+    // The first version once had a place of its own.
+    let first = versions.first().map_or("", |version| text(version, "name"));
+    let complaints = dns1035_label(first);
+    if !first.is_empty() && !complaints.is_empty() {
+        errors.push(invalid("spec.version", first, complaints.join(",")));
+    }
 }
 
 /// Checks what all versions share.

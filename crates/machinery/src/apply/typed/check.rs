@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::{At, below, is_declared, is_open, item_element};
 use crate::apply::element::PathElement;
+use crate::field::quote;
 use crate::schema::node::{ListType, Type};
 
 /// Whether a list may hold the same item twice: stored ones may, applied ones may not.
@@ -70,10 +71,10 @@ impl Walk {
                 for (key, value) in map {
                     let trail = Trail::Field(trail, key);
                     if !is_declared(at, key) && !is_open(place) && !preserve {
-                        self.say(&trail, "field not declared in schema");
-                    } else {
-                        self.value(value, below(at, key), preserve, &trail);
+                        // What comes after it is not looked at.
+                        return self.say(&trail, "field not declared in schema");
                     }
+                    self.value(value, below(at, key), preserve, &trail);
                 }
             }
             Value::Array(items) if place.list_type() != ListType::Atomic => {
@@ -83,13 +84,10 @@ impl Walk {
                         Ok(element) => element,
                         Err(reason) => return self.say(trail, &format!("element {index}: {reason}")),
                     };
+                    if self.duplicates == Duplicates::Refused && !seen.insert(element.clone()) {
+                        self.say(trail, &format!("duplicate entries for key {element}"));
+                    }
                     self.value(item, place.items(), preserve, &Trail::Item(trail, &element));
-                    if self.duplicates == Duplicates::Allowed {
-                        continue;
-                    }
-                    if let Some(twice) = seen.replace(element) {
-                        self.say(trail, &format!("duplicate entries for key {twice}"));
-                    }
                 }
             }
             Value::Array(items) => {
@@ -111,13 +109,13 @@ impl Walk {
             | (Value::Bool(_), Some(Type::Boolean))
             | (Value::Number(_), Some(Type::Integer | Type::Number)) => return false,
             _ if int_or_string => return false,
-            (_, Some(Type::Object)) => "map",
-            (_, Some(Type::Array)) => "list",
-            (_, Some(Type::String)) => "string",
-            (_, Some(Type::Boolean)) => "boolean",
-            (_, Some(Type::Integer | Type::Number)) => "numeric (int or float)",
+            (_, Some(Type::Object)) => format!("map, got {value}"),
+            (_, Some(Type::Array)) => format!("list, got {value}"),
+            (_, Some(Type::String)) => format!("string, got &value.valueUnstructured{{Value:{}}}", go_syntax(value)),
+            (_, Some(Type::Boolean)) => format!("boolean, got {value}"),
+            (_, Some(Type::Integer | Type::Number)) => format!("numeric (int or float), got {}", go_type(value)),
         };
-        self.say(trail, &format!("expected {wanted}, got {value}"));
+        self.say(trail, &format!("expected {wanted}"));
         true
     }
 
@@ -128,5 +126,38 @@ impl Walk {
         } else {
             format!("{path}: {what}")
         });
+    }
+}
+
+/// The Go type of a value.
+fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_i64() => "int64",
+        Value::Number(_) => "float64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}
+
+/// A value as it would be written in Go.
+fn go_syntax(value: &Value) -> String {
+    match value {
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(go_syntax).collect();
+            format!("[]interface {{}}{{{}}}", items.join(", "))
+        }
+        Value::Object(entries) => {
+            let entries: Vec<String> = entries
+                .iter()
+                .map(|(key, value)| format!("{}:{}", quote(key), go_syntax(value)))
+                .collect();
+            format!("map[string]interface {{}}{{{}}}", entries.join(", "))
+        }
+        Value::String(text) => quote(text),
+        Value::Null => "interface {}(nil)".to_owned(),
+        other => other.to_string(),
     }
 }

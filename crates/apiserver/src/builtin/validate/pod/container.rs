@@ -27,7 +27,11 @@ pub(super) fn containers(spec: &At<'_>, volumes: &Volumes<'_>, host_network: boo
     } else {
         list.each(|container| {
             common(container, volumes, host_network, errors);
-            unique(&container.at("name"), &mut names, errors);
+            // Two without a name have the same one.
+            let name = container.at("name");
+            if !names.insert(name.text().to_owned()) {
+                name.duplicate(errors, name.text());
+            }
             image_without_spaces(&container.at("image"), errors);
             handler::lifecycle(&container.at("lifecycle"), grace, errors);
             probes(container, errors);
