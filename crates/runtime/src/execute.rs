@@ -13,6 +13,7 @@ use moorline_plan::{Action, Executor, Failure, Outcomes, Part, Propagation, Step
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
+use tracing::Instrument as _;
 
 use crate::{
     controller::Ground,
@@ -113,6 +114,24 @@ impl Executor<Object> for Hands<'_> {
     type Yield = Effect;
 
     async fn run(&self, step: &Step<Object>) -> Result<Effect, Failure> {
+        let span = tracing::debug_span!("step", verb = step.action.verb(), object = %step.target);
+        self.act(step).instrument(span).await
+    }
+
+    async fn run_root(&self, root: &Step<Object>, outcomes: &Outcomes<Target, Effect>) -> Result<Effect, Failure> {
+        let (Some(desired), Some(base)) = (root.desired(), root.base()) else {
+            return Ok(Effect::None);
+        };
+        let mut status = desired.value()["status"].take();
+        (self.conclude)(&mut status, outcomes);
+        let version = *self.own_version.lock().expect("nothing panics while it holds this");
+        let span = tracing::debug_span!("step", verb = root.action.verb(), object = %root.target);
+        self.status(base, &status, version).instrument(span).await
+    }
+}
+
+impl Hands<'_> {
+    async fn act(&self, step: &Step<Object>) -> Result<Effect, Failure> {
         let attempted = || format!("{} {}", step.action.verb(), step.target);
         match &step.action {
             Action::NoOp { .. } => Ok(Effect::None),
@@ -140,18 +159,6 @@ impl Executor<Object> for Hands<'_> {
         }
     }
 
-    async fn run_root(&self, root: &Step<Object>, outcomes: &Outcomes<Target, Effect>) -> Result<Effect, Failure> {
-        let (Some(desired), Some(base)) = (root.desired(), root.base()) else {
-            return Ok(Effect::None);
-        };
-        let mut status = desired.value()["status"].take();
-        (self.conclude)(&mut status, outcomes);
-        let version = *self.own_version.lock().expect("nothing panics while it holds this");
-        self.status(base, &status, version).await
-    }
-}
-
-impl Hands<'_> {
     async fn create(&self, desired: &Object) -> Result<Effect, Failure> {
         let target = desired.target();
         let path = target

@@ -106,6 +106,7 @@
 #![forbid(unsafe_code)]
 
 mod actor;
+mod aftermath;
 mod applied;
 mod cache;
 mod clock;
@@ -134,6 +135,7 @@ pub use moorline_plan::{Failure, Verdict, transformer};
 
 pub use crate::{
     actor::{Actor, Farewell, Planner},
+    aftermath::{Aftermath, Failed},
     cache::{Cache, Collection, Depth, Event, IndexFunction, Listening, OWNER_LABEL, Progress, Selection},
     clock::{SystemTime, TimeOfDay, TokioTime},
     clusters::{ClusterError, Clusters},
@@ -145,7 +147,7 @@ pub use crate::{
     kind::{Kind, Scope},
     manager::{
         Election, ElectionSettings, Leadership, LogFormat, Manager, ManagerError, Options, OptionsError, Pace,
-        asked_to_stop, polite,
+        Telemetry, TelemetryError, asked_to_stop, polite,
     },
     metrics::Metrics,
     object::{DecodeError, Key, Object, Owner, Target},

@@ -3,8 +3,10 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::{
+    aftermath::Aftermath,
     cache::{Depth, IndexFunction, Selection},
     dependency::Dependency,
     kind::Kind,
@@ -34,11 +36,16 @@ pub struct Watches {
 pub const MANAGED_LABEL: &str = "moorline.io/managed-by";
 
 /// Whether the runtime writes `Ready`, `Progressing`, `Stalled` and `DependenciesReady` into the status.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone)]
 pub(crate) enum Conditions {
     Written,
     LeftToTheActor,
+    /// The actor tells in conditions of its own what became of the steps.
+    Concluded(Conclude),
 }
+
+/// Completes a status with what became of the steps.
+pub(crate) type Conclude = Arc<dyn Fn(&mut Value, &Aftermath<'_>) + Send + Sync>;
 
 /// Whether objects that are being deleted, and that this actor has no finalizer on, concern it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -226,6 +233,14 @@ impl Watches {
     #[must_use]
     pub fn without_conditions(mut self) -> Self {
         self.conditions = Conditions::LeftToTheActor;
+        self
+    }
+
+    /// Leaves the conditions to the actor, as [`without_conditions`](Self::without_conditions) does, and lets it
+    /// complete the planned status when the steps have run: only then is it known which of them failed.
+    #[must_use]
+    pub fn concluding(mut self, conclude: impl Fn(&mut Value, &Aftermath<'_>) + Send + Sync + 'static) -> Self {
+        self.conditions = Conditions::Concluded(Arc::new(conclude));
         self
     }
 

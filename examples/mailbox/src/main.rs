@@ -4,8 +4,8 @@
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use kube::{CustomResource, CustomResourceExt as _};
 use moorline_runtime::{
-    Actor, Dependency, Draft, Failure, Key, Kind, Manager, Options, Planner, Settings, Snapshot, Verdict, Watches,
-    asked_to_stop, install, transformer,
+    Actor, Dependency, Draft, Failure, Key, Kind, Manager, Options, Planner, Settings, Snapshot, Telemetry, Verdict,
+    Watches, asked_to_stop, install, transformer,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -129,11 +129,12 @@ async fn main() -> anyhow::Result<()> {
     let groups = [("mail", true)];
     let command = Options::augment(clap::Command::new("mailbox"), &groups);
     let options = Options::from_matches(&command.get_matches(), &groups)?;
-    tracing_subscriber::fmt().with_env_filter(&options.log_level).init();
+    let telemetry = Telemetry::begin(&options)?;
     let client = kube::Client::try_default().await?;
     install(&client, "mailbox", &[Exchange::crd(), Mailbox::crd()]).await?;
-    manager(client, options).run(asked_to_stop()).await?;
-    Ok(())
+    let ended = manager(client, options).run(asked_to_stop()).await;
+    telemetry.end().await;
+    Ok(ended?)
 }
 
 fn manager(client: kube::Client, options: Options) -> Manager {

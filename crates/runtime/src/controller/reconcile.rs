@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     actor::Actor,
+    aftermath::Aftermath,
     conditions,
     events::{self, EventType, Published},
     execute::{Effect, Expect, Hands, Settled, Write},
@@ -207,9 +208,17 @@ impl<A: Actor> Mind<A> {
             answers,
         } = made;
         let before = object.value()["status"].take();
-        let conclude = |status: &mut Value, outcomes: &Outcomes<Target, Effect>| {
-            if self.watches.conditions == Conditions::Written {
-                conditions::write(status, &before, object.generation(), now, &account, outcomes);
+        let conclude = |status: &mut Value, outcomes: &Outcomes<Target, Effect>| match &self.watches.conditions {
+            Conditions::Written => conditions::write(status, &before, object.generation(), now, &account, outcomes),
+            Conditions::LeftToTheActor => {}
+            Conditions::Concluded(conclude) => {
+                let aftermath = Aftermath {
+                    now,
+                    before: &before,
+                    plan: &built.plan,
+                    outcomes,
+                };
+                conclude(status, &aftermath);
             }
         };
         let hands = Hands {
@@ -245,6 +254,14 @@ impl<A: Actor> Mind<A> {
             recorder.keep(object, given, answers, built.plan.clone(), outcomes);
         }
         if let Some(worst) = worst {
+            // The worst is told by whoever called; of the others, a status that could not be written among them, nobody
+            // else would know.
+            let others = failures
+                .iter()
+                .filter(|other| **other != worst && other.class != Class::Waiting);
+            for other in others {
+                tracing::warn!(error = %other, "this failed as well");
+            }
             self.warn(object, &worst, now).await;
             if panicked {
                 return Err(Failure::retry(worst.message));

@@ -4,6 +4,7 @@ mod election;
 mod options;
 mod polite;
 mod serve;
+mod telemetry;
 
 use std::{
     future::Future,
@@ -20,6 +21,7 @@ pub use self::{
     election::{Election, ElectionSettings, Leadership},
     options::{LogFormat, Options, OptionsError},
     polite::{Pace, polite},
+    telemetry::{Telemetry, TelemetryError},
 };
 use crate::{
     actor::Actor,

@@ -22,6 +22,8 @@ pub struct Options {
     pub log_format: LogFormat,
     /// Which log lines there are, such as `info` or `warn,moorline_runtime=debug`.
     pub log_level: String,
+    /// The OTLP collector that is told of every reconcile, by HTTP; none is without one.
+    pub trace_endpoint: Option<http::Uri>,
     /// How the process calls itself to the API server.
     pub user_agent: String,
     /// The namespaces to watch; all without one.
@@ -125,6 +127,11 @@ const FLAGS: &[Flag] = &[
         help: "Level, or directives such as warn,moorline_runtime=debug",
     },
     Flag {
+        name: "trace-endpoint",
+        default: "",
+        help: "OTLP collector for traces, such as http://localhost:4318; empty for none",
+    },
+    Flag {
         name: "user-agent",
         default: "moorline",
         help: "How the process calls itself to the API server",
@@ -211,7 +218,12 @@ impl Options {
                 .or_else(|| in_environment(&environment(name)))
         };
         let file = match set(FILE) {
-            Some(path) => read_file(PathBuf::from(path))?,
+            Some(path) => {
+                let known = |name: &str| {
+                    FLAGS.iter().any(|flag| flag.name == name) || groups.iter().any(|(group, _)| *group == name)
+                };
+                read_file(PathBuf::from(path), known)?
+            }
             None => BTreeMap::new(),
         };
         let given = |name: &str, default: &str| {
@@ -248,6 +260,7 @@ impl Options {
                 other => return Err(other.wrong("is neither text nor json")),
             },
             log_level: value("log-level").text,
+            trace_endpoint: value("trace-endpoint").endpoint()?,
             user_agent: value("user-agent").text,
             namespaces: value("namespaces")
                 .text
@@ -306,6 +319,24 @@ impl Value {
             .map_err(|_| self.wrong("is not an address and a port"))
     }
 
+    /// Where traces go: the collector's usual path, unless another one is given.
+    fn endpoint(self) -> Result<Option<http::Uri>, OptionsError> {
+        if self.text.is_empty() {
+            return Ok(None);
+        }
+        let is_bare = |uri: &http::Uri| uri.path() == "/" && uri.query().is_none();
+        let whole = |uri: &http::Uri| matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some();
+        let uri: Option<http::Uri> = self.text.parse().ok().filter(whole);
+        let uri = match uri {
+            Some(uri) if is_bare(&uri) => format!("{}/v1/traces", self.text.trim_end_matches('/')).parse().ok(),
+            other => other,
+        };
+        match uri {
+            Some(uri) => Ok(Some(uri)),
+            None => Err(self.wrong("is not a URL of http or https")),
+        }
+    }
+
     fn wrong(self, why: &str) -> OptionsError {
         OptionsError::Value {
             flag: self.name.to_owned(),
@@ -323,7 +354,7 @@ fn environment(flag: &str) -> String {
     format!("MOORLINE_{}", flag.to_uppercase().replace('-', "_"))
 }
 
-fn read_file(path: PathBuf) -> Result<BTreeMap<String, String>, OptionsError> {
+fn read_file(path: PathBuf, is_known: impl Fn(&str) -> bool) -> Result<BTreeMap<String, String>, OptionsError> {
     let contents = match std::fs::read_to_string(&path) {
         Ok(contents) => contents,
         Err(source) => return Err(OptionsError::File { path, source }),
@@ -333,7 +364,7 @@ fn read_file(path: PathBuf) -> Result<BTreeMap<String, String>, OptionsError> {
             path: path.clone(),
             why: error.to_string(),
         })?;
-    let unknown = values.keys().find(|name| name.is_empty());
+    let unknown = values.keys().find(|name| !is_known(name));
     if let Some(name) = unknown {
         return Err(OptionsError::Contents {
             path,
@@ -412,6 +443,30 @@ mod tests {
         assert_eq!(options.namespaces, ["a", "b"]);
         assert_eq!(options.log_format, LogFormat::Text);
         assert!(options.groups["trace"]);
+    }
+
+    #[test]
+    fn a_word_in_the_file_that_is_no_option_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("options.yaml");
+        std::fs::write(&path, "worker: 9\n").unwrap();
+        let error = parse(&[&format!("--config={}", path.display())]).unwrap_err();
+        assert!(error.to_string().ends_with("\"worker\" is no option"), "{error}");
+    }
+
+    #[test]
+    fn traces_go_to_the_usual_path_of_a_collector_unless_another_is_given() {
+        let endpoint = |text: &str| parse(&[&format!("--trace-endpoint={text}")]).map(|options| options.trace_endpoint);
+        let uri = |text: &'static str| Some(http::Uri::from_static(text));
+        assert_eq!(parse(&[]).unwrap().trace_endpoint, None, "nobody asked");
+        assert_eq!(endpoint("http://here:4318").unwrap(), uri("http://here:4318/v1/traces"));
+        assert_eq!(endpoint("https://here/").unwrap(), uri("https://here/v1/traces"));
+        assert_eq!(endpoint("http://here/its/own").unwrap(), uri("http://here/its/own"));
+        let error = endpoint("here:4318").unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "--trace-endpoint: \"here:4318\" is not a URL of http or https"
+        );
     }
 
     #[test]

@@ -20,7 +20,7 @@ use moorline_runtime::{
 use serde_json::json;
 
 use crate::{
-    scene::{Page, eventually, page, read, server},
+    scene::{Page, eventually, page, read, rest, server},
     wire::{Accident, Wire},
 };
 
@@ -154,7 +154,7 @@ impl Scene {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_actor_makes_changes_and_prunes_what_it_owns() {
     let scene = scene().await;
     let running = scene.start(&Copies::default());
@@ -179,7 +179,7 @@ async fn an_actor_makes_changes_and_prunes_what_it_owns() {
     assert!(running.stop(Duration::from_secs(5)).await);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn identical_reconciles_make_no_write_and_no_event() {
     let scene = scene().await;
     let actor = Copies::default();
@@ -212,7 +212,7 @@ async fn identical_reconciles_make_no_write_and_no_event() {
     assert!(copied[0].series.is_none());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn after_a_restart_nothing_is_applied_again() {
     let scene = scene().await;
     let running = scene.start(&Copies::default());
@@ -230,7 +230,7 @@ async fn after_a_restart_nothing_is_applied_again() {
     assert_eq!(wire.log(), [] as [String; 0]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_field_that_was_applied_once_and_is_not_wanted_now_is_taken_away() {
     struct Keys;
     impl Actor for Keys {
@@ -275,7 +275,7 @@ async fn a_field_that_was_applied_once_and_is_not_wanted_now_is_taken_away() {
     assert!(running.stop(Duration::from_secs(5)).await);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_panic_delays_its_own_key_only_and_shows_in_status_and_metrics() {
     let scene = scene().await;
     let running = scene.start(&Copies::default());
@@ -295,7 +295,7 @@ async fn a_panic_delays_its_own_key_only_and_shows_in_status_and_metrics() {
     assert!(running.stop(Duration::from_secs(5)).await);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_terminal_failure_is_told_and_not_tried_again_until_something_changes() {
     let scene = scene().await;
     let actor = Copies::default();
@@ -312,20 +312,18 @@ async fn a_terminal_failure_is_told_and_not_tried_again_until_something_changes(
             .then_some(())
     })
     .await;
-    let asked = eventually("it rests", || async {
-        let before = actor.asked.load(Ordering::SeqCst);
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        (actor.asked.load(Ordering::SeqCst) == before).then_some(before)
-    })
-    .await;
+    rest(Duration::from_secs(1)).await;
+    let asked = actor.asked.load(Ordering::SeqCst);
     assert!(asked < 6, "it was asked {asked} times");
+    rest(Duration::from_hours(1)).await;
+    assert_eq!(actor.asked.load(Ordering::SeqCst), asked, "it is not tried again");
     scene.set_text("a", "well").await;
     scene.ready("a").await;
     scene.condition("a", "Stalled", ("False", "NotStalled")).await;
     assert!(running.stop(Duration::from_secs(5)).await);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_step_that_the_server_refuses_shows_in_the_status_with_its_reason() {
     let scene = scene().await;
     let running = scene.start(&Copies::default());
@@ -338,7 +336,7 @@ async fn a_step_that_the_server_refuses_shows_in_the_status_with_its_reason() {
     assert!(running.stop(Duration::from_secs(5)).await);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn waiting_is_progress_with_a_reason_and_no_error() {
     let scene = scene().await;
     let actor = Copies::default();
@@ -356,7 +354,7 @@ async fn waiting_is_progress_with_a_reason_and_no_error() {
     assert!(events.is_empty(), "{events:#?}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_object_that_cannot_be_read_hurts_itself_only() {
     /// Reads pages whose text is a number.
     struct Strict;
@@ -397,7 +395,7 @@ async fn an_object_that_cannot_be_read_hurts_itself_only() {
     assert!(running.stop(Duration::from_secs(5)).await);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_reconcile_that_takes_too_long_is_cut_off_and_tried_again() {
     let scene = scene().await;
     scene.create("a", "one", 1).await;
@@ -459,7 +457,7 @@ impl Actor for Guarded {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_finalizer_is_there_before_the_first_effect_and_goes_after_the_last() {
     let scene = scene().await;
     let running = scene.start(&Guarded);
@@ -484,8 +482,14 @@ async fn the_finalizer_is_there_before_the_first_effect_and_goes_after_the_last(
     );
 }
 
-#[tokio::test]
-async fn an_error_whose_telling_fails_too_is_counted_all_the_same() {
+#[tokio::test(start_paused = true)]
+async fn an_error_whose_telling_fails_too_is_counted_and_logged_with_it() {
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let lines = tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_writer(log.reopen().unwrap())
+        .finish();
+    let _logging = tracing::subscriber::set_default(lines);
     let (server, client) = server().await;
     let pages: Api<Page> = Api::default_namespaced(client);
     // The first write is the status, which does not arrive.
@@ -515,4 +519,8 @@ async fn an_error_whose_telling_fails_too_is_counted_all_the_same() {
         errors.rsplit(' ').next().unwrap().parse::<f64>().unwrap() >= 2.0,
         "{errors}"
     );
+    let log = std::fs::read_to_string(log.path()).unwrap();
+    for failure in ["spec.text: nothing can be done about it", "an accident: lost"] {
+        assert!(log.contains(failure), "{failure} is not in {log}");
+    }
 }

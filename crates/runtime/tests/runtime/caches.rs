@@ -19,7 +19,7 @@ fn map(name: &str, label: &str) -> ConfigMap {
     read(json!({ "metadata": { "name": name, "labels": { "side": label } }, "data": { "key": name } }))
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_collection_follows_what_comes_changes_and_goes() {
     let (_server, client) = server().await;
     let api: Api<ConfigMap> = Api::default_namespaced(client.clone());
@@ -73,7 +73,7 @@ async fn a_collection_follows_what_comes_changes_and_goes() {
     cache.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_object_that_leaves_a_selector_leaves_the_collection() {
     let (_server, client) = server().await;
     let api: Api<ConfigMap> = Api::default_namespaced(client.clone());
@@ -88,7 +88,7 @@ async fn an_object_that_leaves_a_selector_leaves_the_collection() {
     cache.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn one_watch_serves_everybody_who_asks_for_the_same() {
     let (_server, client) = server().await;
     let cache = Cache::new(client);
@@ -108,7 +108,7 @@ async fn one_watch_serves_everybody_who_asks_for_the_same() {
     cache.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn metadata_alone_brings_no_contents() {
     let (_server, client) = server().await;
     let api: Api<Secret> = Api::default_namespaced(client.clone());
@@ -131,7 +131,7 @@ async fn metadata_alone_brings_no_contents() {
     cache.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn managed_fields_do_not_come_in() {
     let (_server, client) = server().await;
     let api: Api<ConfigMap> = Api::default_namespaced(client.clone());
@@ -144,7 +144,7 @@ async fn managed_fields_do_not_come_in() {
     cache.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_was_missed_while_the_watch_was_away_is_found_by_difference() {
     let (server, client) = server().await;
     let api: Api<ConfigMap> = Api::default_namespaced(client.clone());
@@ -185,7 +185,7 @@ async fn what_was_missed_while_the_watch_was_away_is_found_by_difference() {
     cache.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_server_that_streams_no_lists_is_asked_for_pages() {
     let (server, client) = server().await;
     let api: Api<ConfigMap> = Api::default_namespaced(client.clone());

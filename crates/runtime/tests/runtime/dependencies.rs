@@ -252,7 +252,7 @@ impl Scene {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a14_a_missing_dependency_is_named_at_once_and_nothing_is_made_or_counted_as_failed() {
     let scene = Scene::new().await;
     let running = scene.start();
@@ -270,7 +270,7 @@ async fn a14_a_missing_dependency_is_named_at_once_and_nothing_is_made_or_counte
     assert!(running.stop(Duration::from_secs(5)).await);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a15_a_dependency_that_becomes_ready_wakes_its_dependant_by_watch() {
     let scene = Scene::new().await;
     let running = scene.start();
@@ -286,7 +286,7 @@ async fn a15_a_dependency_that_becomes_ready_wakes_its_dependant_by_watch() {
     assert!(running.stop(Duration::from_secs(5)).await);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a16_a_dependency_that_changes_its_address_has_its_dependant_rendered_anew() {
     let scene = Scene::new().await;
     let running = scene.start();
@@ -299,7 +299,7 @@ async fn a16_a_dependency_that_changes_its_address_has_its_dependant_rendered_an
     assert!(running.stop(Duration::from_secs(5)).await);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a17_an_unready_dependency_blocks_neither_scaling_in_nor_rolling_back_nor_deleting() {
     let scene = Scene::new().await;
     let running = scene.start();
@@ -343,7 +343,7 @@ async fn a17_an_unready_dependency_blocks_neither_scaling_in_nor_rolling_back_no
     assert!(running.stop(Duration::from_secs(5)).await);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a18_dependants_go_on_with_a_quorum_of_what_they_rely_on() {
     let scene = Scene::new().await;
     let running = scene.start();
@@ -360,7 +360,7 @@ async fn a18_dependants_go_on_with_a_quorum_of_what_they_rely_on() {
     assert!(running.stop(Duration::from_secs(5)).await);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a21_what_is_relied_on_waits_with_its_leave_and_tells_for_whom() {
     let scene = Scene::new().await;
     let shelves = scene.start();
@@ -389,7 +389,7 @@ async fn a21_what_is_relied_on_waits_with_its_leave_and_tells_for_whom() {
     assert!(keeper.stop(Duration::from_secs(5)).await);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a22_an_object_without_a_reference_relies_on_nothing() {
     let scene = Scene::new().await;
     let running = scene.start();

@@ -294,22 +294,22 @@ async fn every_accident(prefix: &str, accident: impl Fn(usize) -> Accident) {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_crash_after_any_write_ends_as_if_there_had_been_none() {
     every_accident("crash", |nth| Accident::Crash { nth }).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_lost_answer_to_any_write_makes_no_duplicate_and_no_orphan() {
     every_accident("lost-answer", |nth| Accident::LostAnswer { nth }).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_lost_request_is_sent_again() {
     every_accident("lost-request", |nth| Accident::LostRequest { nth }).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_conflict_on_any_write_is_retried_silently() {
     let (server, client) = server().await;
     let writes = story(&server, "conflict-calm", Accident::None).await;
@@ -323,7 +323,7 @@ async fn a_conflict_on_any_write_is_retried_silently() {
 }
 
 /// Nothing is written that the fault-free run would not need: the counts are those of the story.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_calm_run_writes_only_what_is_needed() {
     let (server, _) = server().await;
     let writes = story(&server, "calm", Accident::None).await;
@@ -343,7 +343,7 @@ enum Lag {
     Deleted,
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_stale_cache_of_any_kind_only_delays_the_end() {
     let (server, _) = server().await;
     for (number, lag) in [Lag::Created, Lag::Updated, Lag::Deleted].into_iter().enumerate() {

@@ -8,4 +8,5 @@ mod managers;
 mod members;
 mod records;
 mod scene;
+mod traces;
 mod wire;

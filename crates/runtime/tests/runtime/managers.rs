@@ -15,11 +15,11 @@ use tokio::{
 };
 
 use crate::{
-    scene::{Page, eventually, page, read, server},
+    scene::{Page, eventually, page, read, rest, server},
     wire::{Accident, Wire},
 };
 
-struct Signed;
+pub(crate) struct Signed;
 
 impl Actor for Signed {
     type Object = Page;
@@ -44,7 +44,7 @@ fn sign(seen: &Snapshot<Page>, draft: &mut Draft) -> Result<Verdict, Failure> {
     Ok(Verdict::Continue)
 }
 
-fn quiet() -> Options {
+pub(crate) fn quiet() -> Options {
     Options {
         health_address: None,
         metrics_address: None,
@@ -130,7 +130,7 @@ async fn a_manager_answers_probes_counts_and_stops_in_good_order() {
     running.await.unwrap().unwrap();
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_group_that_is_switched_off_does_not_run() {
     let (_server, client) = server().await;
     let mut options = quiet();
@@ -141,14 +141,11 @@ async fn a_group_that_is_switched_off_does_not_run() {
         .create(&PostParams::default(), &page("a", "one", 0))
         .await
         .unwrap();
-    manager
-        .run(tokio::time::sleep(Duration::from_millis(200)))
-        .await
-        .unwrap();
+    manager.run(rest(Duration::from_mins(1))).await.unwrap();
     assert!(pages.get("a").await.unwrap().status.is_none());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_lease_that_is_given_back_is_taken_at_once() {
     let (_server, client) = server().await;
     let patient = |identity| ElectionSettings {
@@ -161,7 +158,7 @@ async fn a_lease_that_is_given_back_is_taken_at_once() {
         let election = Election::new(client.clone(), patient("second"));
         async move { election.lead().await }
     });
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    rest(Duration::from_secs(5)).await;
     assert!(!second.is_finished(), "the first one holds it");
     first.release().await;
     let second = tokio::time::timeout(Duration::from_secs(5), second)
@@ -175,7 +172,7 @@ async fn a_lease_that_is_given_back_is_taken_at_once() {
     second.release().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_leader_that_is_cut_off_stops_before_the_second_one_may_begin() {
     let (server, client) = server().await;
     let first_wire = Wire::new(server.service(), Accident::None);
@@ -188,7 +185,7 @@ async fn a_leader_that_is_cut_off_stops_before_the_second_one_may_begin() {
             (leadership, tokio::time::Instant::now())
         }
     });
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    rest(Duration::from_secs(10)).await;
     first_wire.cut();
     lost.cancelled().await;
     let ended = tokio::time::Instant::now();
@@ -205,7 +202,7 @@ async fn a_leader_that_is_cut_off_stops_before_the_second_one_may_begin() {
     second.release().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_second_manager_stands_by_warm_and_takes_over_where_the_first_left_off() {
     let (server, client) = server().await;
     let pages: Api<Page> = Api::default_namespaced(client.clone());
@@ -229,7 +226,7 @@ async fn a_second_manager_stands_by_warm_and_takes_over_where_the_first_left_off
     .await;
     let (stop, stopped) = oneshot::channel::<()>();
     let second = tokio::spawn(manager(&second_wire, "second").run(async { drop(stopped.await) }));
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    rest(Duration::from_secs(10)).await;
     assert!(
         second_wire.log().iter().all(|write| write.contains("/leases")),
         "{:?}",

@@ -76,7 +76,7 @@ impl Member {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn pages_are_placed_moved_and_taken_back() {
     let (_home, client) = server().await;
     let (east, west) = (member().await, member().await);
@@ -113,7 +113,7 @@ async fn pages_are_placed_moved_and_taken_back() {
     assert!(running.stop(Duration::from_secs(5)).await);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_member_that_is_away_degrades_only_what_is_placed_there() {
     let (_home, client) = server().await;
     let (here, away) = (member().await, member().await);

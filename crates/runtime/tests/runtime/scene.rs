@@ -1,4 +1,4 @@
-//! A server in this process, a kind of our own, and waiting without sleeping.
+//! A server in this process, a kind of our own, and waiting on a clock that stands still until nobody has anything to do.
 #![allow(dead_code, reason = "each test file uses its part of the scene")]
 
 use std::{future::Future, sync::Arc, time::Duration};
@@ -85,6 +85,12 @@ pub(crate) async fn define(client: &Client, definition: CustomResourceDefinition
             .then_some(())
     })
     .await;
+}
+
+/// Lets everybody go on until nobody has anything left to do but to wait longer than this. The clock is paused, so it
+/// moves only when everything rests.
+pub(crate) async fn rest(at_least: Duration) {
+    tokio::time::sleep(at_least).await;
 }
 
 /// Asks until there is an answer.

@@ -3,34 +3,30 @@
 //! Memory is what the operating system says of a process of its own for each side: this program starts itself once
 //! more for that. The rest is measured here, both sides in turn.
 
+mod pods;
+
 use std::{
     collections::BTreeSet,
     convert::Infallible,
     env, fs,
-    pin::Pin,
     process::Command,
     sync::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
-    task::{Context, Poll},
     time::{Duration, Instant},
 };
 
-use bytes::Bytes;
-use futures_util::{StreamExt as _, stream};
-use http::{Method, Request, Response};
-use http_body_util::{BodyExt as _, Full, StreamBody, combinators::UnsyncBoxBody};
+use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, Client, client::Body};
+use kube::Api;
 use kube_runtime::{WatchStreamExt as _, controller::Action, reflector, watcher};
 use moorline_runtime::{
     Actor, Cache, Controller, Draft, Failure, Ground, Kind, Planner, Selection, Settings, Snapshot, Verdict, Watches,
     transformer,
 };
-use tokio::sync::broadcast;
-use tower_service::Service;
 
+use self::pods::Pods;
 use crate::report::Row;
 
 const PODS: usize = 10_000;
@@ -40,7 +36,13 @@ const SIDE: &str = "MOORLINE_BENCH_RUNTIME_MEMORY";
 
 pub(crate) fn rows() -> Vec<Row> {
     let (ours, theirs) = (memory("ours"), memory("theirs"));
-    vec![per_pod(&ours, &theirs), relist(&ours, &theirs), latency(), initial_sync(), idle()]
+    vec![
+        per_pod(&ours, &theirs),
+        relist(&ours, &theirs),
+        latency(),
+        initial_sync(),
+        idle(),
+    ]
 }
 
 /// If this process was started to measure memory, does that and tells so.
@@ -48,7 +50,11 @@ pub(crate) fn is_memory_side() -> bool {
     match env::var(SIDE) {
         Ok(side) => {
             let report = one_thread().block_on(async {
-                if side == "ours" { ours_in_memory().await } else { theirs_in_memory().await }
+                if side == "ours" {
+                    ours_in_memory().await
+                } else {
+                    theirs_in_memory().await
+                }
             });
             println!("{} {} {}", report.before, report.synced, report.peak);
             true
@@ -66,11 +72,20 @@ struct Resident {
 
 fn memory(side: &str) -> Resident {
     let program = env::current_exe().expect("a program knows where it is");
-    let output = Command::new(program).env(SIDE, side).output().expect("this program can be started once more");
+    let output = Command::new(program)
+        .env(SIDE, side)
+        .output()
+        .expect("this program can be started once more");
     let text = String::from_utf8_lossy(&output.stdout);
-    let mut figures = text.split_whitespace().map(|figure| figure.parse().expect("it prints three numbers"));
+    let mut figures = text
+        .split_whitespace()
+        .map(|figure| figure.parse().expect("it prints three numbers"));
     let mut next = || figures.next().expect("it prints three numbers");
-    Resident { before: next(), synced: next(), peak: next() }
+    Resident {
+        before: next(),
+        synced: next(),
+        peak: next(),
+    }
 }
 
 fn per_pod(ours: &Resident, theirs: &Resident) -> Row {
@@ -117,7 +132,11 @@ async fn ours_in_memory() -> Resident {
     let lists = pods.lists();
     pods.expire();
     pods.listed_after(lists).await;
-    Resident { before, synced, peak: peak() }
+    Resident {
+        before,
+        synced,
+        peak: peak(),
+    }
 }
 
 async fn theirs_in_memory() -> Resident {
@@ -137,7 +156,11 @@ async fn theirs_in_memory() -> Resident {
     pods.expire();
     pods.listed_after(lists).await;
     following.abort();
-    Resident { before, synced, peak: peak() }
+    Resident {
+        before,
+        synced,
+        peak: peak(),
+    }
 }
 
 fn resident() -> f64 {
@@ -150,7 +173,10 @@ fn peak() -> f64 {
 
 fn status(line: &str) -> f64 {
     let text = fs::read_to_string("/proc/self/status").expect("this is Linux");
-    let found = text.lines().find_map(|other| other.strip_prefix(line)).expect("the line is there");
+    let found = text
+        .lines()
+        .find_map(|other| other.strip_prefix(line))
+        .expect("the line is there");
     let kilobytes: f64 = found.trim().trim_end_matches(" kB").parse().expect("it is a number");
     kilobytes * 1024.0
 }
@@ -173,7 +199,10 @@ struct Seen {
 
 impl Seen {
     fn note(&self, name: &str) {
-        self.names.lock().expect("nothing panics while it holds this").insert(name.to_owned());
+        self.names
+            .lock()
+            .expect("nothing panics while it holds this")
+            .insert(name.to_owned());
         self.times.fetch_add(1, Ordering::SeqCst);
         self.changed.notify_one();
     }
@@ -194,7 +223,7 @@ impl Seen {
 impl Actor for Idle {
     type Object = Pod;
 
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "idle"
     }
 
@@ -214,8 +243,17 @@ impl Actor for Idle {
 fn start_ours(pods: &Pods, workers: usize) -> (moorline_runtime::Running, Ground, Arc<Seen>) {
     let seen = Arc::new(Seen::default());
     let ground = Ground::new(pods.client());
-    let settings = Settings { workers, ..Settings::default() };
-    let controller = Controller::warm_up(&Idle { seen: Arc::clone(&seen) }, &ground, settings);
+    let settings = Settings {
+        workers,
+        ..Settings::default()
+    };
+    let controller = Controller::warm_up(
+        &Idle {
+            seen: Arc::clone(&seen),
+        },
+        &ground,
+        settings,
+    );
     (controller.start(), ground, seen)
 }
 
@@ -290,9 +328,12 @@ fn latency() -> Row {
 /// From the start to the last of the first reconciles.
 fn initial_sync() -> Row {
     let measure = |ours: bool| {
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("threads can be made");
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()
+            .expect("threads can be made");
         runtime.block_on(async move {
-            let pods = Pods::new(PODS);
+            let pods = Pods::made_in_advance(PODS);
             let started = Instant::now();
             if ours {
                 let (running, ground, seen) = start_ours(&pods, 8);
@@ -331,177 +372,38 @@ fn initial_sync() -> Row {
     }
 }
 
-/// A minute in which nothing happens.
+/// A minute in which nothing happens, for both sides at once.
 fn idle() -> Row {
-    let writes = one_thread().block_on(async {
-        let pods = Pods::new(PODS);
+    let (ours, theirs) = one_thread().block_on(async {
+        let (pods, peers) = (Pods::new(PODS), Pods::new(PODS));
         let (running, ground, seen) = start_ours(&pods, 8);
+        let (peer, seen_by_peer) = start_theirs(&peers, 8);
         seen.all(PODS).await;
-        let before = pods.writes();
+        seen_by_peer.all(PODS).await;
+        let before = (pods.writes(), peers.writes());
         tokio::time::sleep(Duration::from_mins(1)).await;
-        let writes = pods.writes() - before;
+        let writes = (pods.writes() - before.0, peers.writes() - before.1);
         running.abandon().await;
         ground.cache.stop().await;
+        peer.abort();
         writes
     });
     Row {
         krate: "runtime",
         work: format!("idle for 60 s with {PODS} objects in sync"),
         unit: "writes",
-        ours: writes as f64,
-        peer: None,
-        peer_name: None,
+        ours: ours as f64,
+        peer: Some(theirs as f64),
+        peer_name: Some(PEER.to_owned()),
         ratio: None,
         bar: "0 writes".to_owned(),
-        holds: writes == 0,
+        holds: ours == 0,
     }
 }
 
 fn one_thread() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime can be made")
-}
-
-/// A server with so many pods, each made when it is asked for, so that it holds none.
-#[derive(Clone)]
-struct Pods {
-    count: usize,
-    happenings: broadcast::Sender<Happening>,
-    version: Arc<AtomicUsize>,
-    lists: Arc<AtomicUsize>,
-    writes: Arc<AtomicUsize>,
-}
-
-#[derive(Clone, Copy)]
-enum Happening {
-    Changed { nth: usize, version: usize },
-    Expired,
-}
-
-type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
-
-impl Pods {
-    fn new(count: usize) -> Self {
-        Self {
-            count,
-            happenings: broadcast::Sender::new(1024),
-            version: Arc::new(AtomicUsize::new(count + 1)),
-            lists: Arc::default(),
-            writes: Arc::default(),
-        }
-    }
-
-    fn client(&self) -> Client {
-        Client::new(self.clone(), "default")
-    }
-
-    fn writes(&self) -> usize {
-        self.writes.load(Ordering::SeqCst)
-    }
-
-    fn lists(&self) -> usize {
-        self.lists.load(Ordering::SeqCst)
-    }
-
-    async fn watched(&self) {
-        while self.happenings.receiver_count() == 0 {
-            tokio::task::yield_now().await;
-        }
-    }
-
-    fn change(&self, nth: usize) {
-        let version = self.version.fetch_add(1, Ordering::SeqCst) + 1;
-        let _ = self.happenings.send(Happening::Changed { nth, version });
-    }
-
-    /// The watches end, and what they were at is gone.
-    fn expire(&self) {
-        let _ = self.happenings.send(Happening::Expired);
-    }
-
-    /// Waits until everything was listed once more and is watched again.
-    async fn listed_after(&self, lists: usize) {
-        while self.lists() <= lists || self.happenings.receiver_count() == 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
-
-    fn list(&self, from: usize, limit: usize) -> Answer {
-        let to = (from + limit).min(self.count);
-        let items: Vec<String> = (from..to).map(|nth| pod(nth, nth + 1)).collect();
-        let token = if to < self.count { to.to_string() } else { String::new() };
-        if token.is_empty() {
-            self.lists.fetch_add(1, Ordering::SeqCst);
-        }
-        let version = self.version.load(Ordering::SeqCst);
-        let text = format!(
-            r#"{{"kind":"PodList","apiVersion":"v1","metadata":{{"resourceVersion":"{version}","continue":"{token}"}},"items":[{}]}}"#,
-            items.join(",")
-        );
-        Response::new(Full::new(Bytes::from(text)).boxed_unsync())
-    }
-
-    fn watch(&self, initially: bool) -> Answer {
-        let receiver = self.happenings.subscribe();
-        let version = self.version.load(Ordering::SeqCst);
-        let (count, lists) = (if initially { self.count } else { 0 }, Arc::clone(&self.lists));
-        let first = stream::iter(0..count).map(|nth| event("ADDED", &pod(nth, nth + 1)));
-        let end = stream::iter(initially.then(|| {
-            lists.fetch_add(1, Ordering::SeqCst);
-            let mark = format!(
-                r#"{{"kind":"Pod","apiVersion":"v1","metadata":{{"resourceVersion":"{version}","annotations":{{"k8s.io/initial-events-end":"true"}}}}}}"#
-            );
-            event("BOOKMARK", &mark)
-        }));
-        let later = stream::unfold(Some(receiver), |receiver| async move {
-            let mut receiver = receiver?;
-            match receiver.recv().await.ok()? {
-                Happening::Changed { nth, version } => Some((event("MODIFIED", &pod(nth, version)), Some(receiver))),
-                Happening::Expired => {
-                    let gone = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","message":"too old","code":410}"#;
-                    Some((event("ERROR", gone), None))
-                }
-            }
-        });
-        let frames = first.chain(end).chain(later).map(|line| Ok(http_body::Frame::data(line)));
-        Response::new(StreamBody::new(frames).boxed_unsync())
-    }
-}
-
-impl Service<Request<Body>> for Pods {
-    type Response = Answer;
-    type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Answer, Infallible>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let this = self.clone();
-        Box::pin(async move {
-            if request.method() != Method::GET {
-                this.writes.fetch_add(1, Ordering::SeqCst);
-            }
-            let query = request.uri().query().unwrap_or_default();
-            let value = |name: &str| query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
-            if value("watch").is_some() {
-                return Ok(this.watch(value("sendInitialEvents") == Some("true")));
-            }
-            let number = |name| value(name).and_then(|text| text.parse().ok());
-            Ok(this.list(number("continue").unwrap_or(0), number("limit").unwrap_or(usize::MAX)))
-        })
-    }
-}
-
-fn event(kind: &str, object: &str) -> Bytes {
-    Bytes::from(format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n"))
-}
-
-/// A pod of four kilobytes, a third of which are managed fields, as real ones are.
-fn pod(nth: usize, version: usize) -> String {
-    include_str!("pod.json")
-        .replace("$NAME", &format!("web-7d4b9c6f5d-{nth:05}"))
-        .replace("$UID", &format!("{nth:08x}-5a1c-4c1e-9a54-0123456789ab"))
-        .replace("$VERSION", &version.to_string())
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime can be made")
 }
