@@ -47,6 +47,19 @@ async fn a_write_of_the_status_may_annotate() {
 }
 
 #[tokio::test]
+async fn a_pod_is_of_the_same_generation_wherever_it_is_bound() {
+    let cluster = Cluster::start().await;
+    cluster.create(PODS, &pod("p")).await.object();
+    let binding = json!({
+        "apiVersion": "v1", "kind": "Binding", "metadata": { "name": "p" }, "target": { "kind": "Node", "name": "n1" },
+    });
+    cluster.create(&format!("{PODS}/p/binding"), &binding).await.object();
+    let bound = cluster.get(&format!("{PODS}/p")).await.object();
+    assert_eq!(bound["spec"]["nodeName"], "n1");
+    assert_eq!(bound["metadata"]["generation"], 1);
+}
+
+#[tokio::test]
 async fn problems_of_a_typed_object_are_told_in_the_order_of_its_text() {
     let cluster = Cluster::start().await;
     let body =

@@ -117,6 +117,9 @@ async fn answers_lead_back_through_the_proxy() {
     let root = get(&base).await;
     assert_eq!(root.status(), 301);
     assert_eq!(root.headers()["location"], format!("{base}/"));
+    let options = http::Request::options(format!("{base}/x")).body(Vec::new()).unwrap();
+    let options = client.send(options.map(kube::client::Body::from)).await.unwrap();
+    assert_eq!(options.status(), 200, "what may be asked is for the pod to say");
     let page = get(&format!("{base}/")).await;
     assert_eq!(page.status(), 200);
     assert!(!page.headers().contains_key("access-control-allow-origin"));
