@@ -1,6 +1,7 @@
 //! What Kubernetes' conformance suite asks of a server, the parts that are quick to try.
 
 mod kit;
+mod writes;
 
 use std::pin::pin;
 

@@ -161,10 +161,12 @@ pub(crate) async fn delete_object(
         core.admission.mutate(&attributes, &mut nothing, warnings).await?;
         drop(core.admission.validate(&attributes, &nothing, warnings).await?);
         let marked = mark(call, &old, options);
+        // What may be given time to end is answered with the end of that time, also when it got none.
+        let graceful = resource.strategy.default_grace(&old).is_some();
         let free = is_free(resource, &marked);
         if options.dry_run {
             return Ok(if free {
-                Deleted::Gone(old)
+                Deleted::Gone(if graceful { marked } else { old })
             } else {
                 Deleted::Marked(marked)
             });
@@ -190,7 +192,8 @@ async fn store(
         let deleted = call.core.store.delete_at(key, seen).await;
         return Ok(deleted.map(|_| {
             call.release(&old);
-            Deleted::Gone(old)
+            let graceful = call.resource.strategy.default_grace(&old).is_some();
+            Deleted::Gone(if graceful { marked } else { old })
         }));
     }
     if marked == old {
