@@ -30,10 +30,10 @@ static SERVICE_ADDRESS: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"\b10\.96\.\d{1,3}\.\d{1,3}\b").expect("a fixed pattern"));
 static OWN_ADDRESS: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"\b127\.0\.0\.1:\d{4,5}\b").expect("a fixed pattern"));
-/// A number that stands for itself. One behind an equals sign does not, nor does one that counts bytes or begins an
-/// example of a name.
+/// A number that stands for itself. One behind an equals sign does not, nor does one that counts bytes, begins an
+/// example of a name or is the code of an answer.
 static NUMBER: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(r"(^|[^=\w])(\d+)\b( bytes|-abc)?").expect("a fixed pattern"));
+    LazyLock::new(|| Regex::new(r"(^|[^=\w])(\d+)\b( bytes|-abc|: Not Acceptable)?").expect("a fixed pattern"));
 /// What a certificate is known by, and the end of the name of a volume that a server adds to pods.
 static OWN_NAMES: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"\b(X509SHA256=)[0-9a-f]{64}|\b(kube-api-access-)[a-z0-9]{5}\b").expect("a fixed pattern")

@@ -164,7 +164,11 @@ impl ResourceType {
 
     /// Fills in what a client may leave out.
     pub(crate) fn default(&self, object: &mut Value) {
-        self.schema.get().apply_defaults(object);
+        if self.strategy.as_custom().is_some() {
+            self.schema.get().apply_defaults(object);
+        } else {
+            self.schema.get().apply_defaults_around_nulls(object);
+        }
         self.strategy.default(object);
     }
 

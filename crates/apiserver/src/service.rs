@@ -164,7 +164,17 @@ impl ApiService {
         if resource.strategy.as_custom().is_none() {
             negotiate::offered(&parts.headers, verb)?;
         }
-        let answer = negotiate::answer(&parts.headers, matches!(verb, Verb::Get | Verb::List | Verb::Watch))?;
+        let tables = matches!(verb, Verb::Get | Verb::List | Verb::Watch);
+        let answer = match negotiate::answer(&parts.headers, tables) {
+            Ok(answer) => answer,
+            Err(error) => {
+                let mut response = respond::error(&error);
+                if let Some(warning) = resource.strategy.deprecation() {
+                    respond::warn(&mut response, warning);
+                }
+                return Ok(response);
+            }
+        };
         let asides = Asides::default();
         let call = Call {
             core,

@@ -191,6 +191,15 @@ pub(crate) trait Strategy: Send + Sync {
         let _ = object;
     }
 
+    /// Which fields a write through a door, such as `status`, does not touch, whatever it says: those are nobody's.
+    fn resets(&self, door: &str, has_status: bool) -> &'static [&'static str] {
+        match door {
+            "" if has_status => &["status"],
+            "status" => &["spec"],
+            _ => &[],
+        }
+    }
+
     /// What of the metadata a write of the status may change.
     fn status_writes(&self) -> &'static [&'static str] {
         &[]

@@ -77,6 +77,8 @@ struct Column {
 #[derive(Debug, Clone, Copy)]
 enum Holds {
     Text,
+    /// Text that is the name of something.
+    Name,
     Integer,
     Boolean,
 }
@@ -238,15 +240,12 @@ fn included(object: &Value, include: IncludeObject) -> Value {
 impl Column {
     fn definition(&self) -> Value {
         let holds = match self.holds {
-            Holds::Text => "string",
+            Holds::Text | Holds::Name => "string",
             Holds::Integer => "integer",
             Holds::Boolean => "boolean",
         };
-        let format = if matches!(self.cell, Cell::Name) || self.name == "Name" {
-            "name"
-        } else {
-            ""
-        };
+        let is_name = matches!(self.holds, Holds::Name) || matches!(self.cell, Cell::Name) || self.name == "Name";
+        let format = if is_name { "name" } else { "" };
         let priority = match self.width {
             Width::Always => 0,
             Width::Wide => 1,

@@ -38,9 +38,16 @@ pub(super) fn first(group: &str, kind: &str, object: &mut Value) {
 
 /// What an update of the status keeps of the old object, beyond all that is not status.
 pub(super) fn next_status(group: &str, kind: &str, object: &mut Value, old: &Value) {
-    if (group, kind) == ("apps", "DaemonSet") {
-        let before = template_generation(old).and_then(|text| text.parse().ok()).unwrap_or(0);
-        set_template_generation(object, before);
+    match (group, kind) {
+        ("apps", "DaemonSet") => {
+            let before = template_generation(old).and_then(|text| text.parse().ok()).unwrap_or(0);
+            set_template_generation(object, before);
+        }
+        // It follows from the specification, so who leaves it out does not mean it.
+        ("", "Pod") if is_empty(&object["status"]["qosClass"]) => {
+            object["status"]["qosClass"] = old["status"]["qosClass"].clone();
+        }
+        _ => {}
     }
 }
 
@@ -125,6 +132,8 @@ pub(super) fn next(group: &str, kind: &str, object: &mut Value, old: &Value) {
         ("", "Service") => keep_addresses(object, old),
         ("", "Pod") if old["spec"]["terminationGracePeriodSeconds"].as_i64() != Some(-1) => whole_grace(object),
         ("apps", "StatefulSet") => no_unavailable(object),
+        // What was asked for once cannot be asked for otherwise.
+        ("certificates.k8s.io", "CertificateSigningRequest") => object["spec"] = old["spec"].clone(),
         ("apps", "DaemonSet") => {
             let before: i64 = template_generation(old).and_then(|text| text.parse().ok()).unwrap_or(0);
             let changed = !meta::equal(&object["spec"]["template"], &old["spec"]["template"]);

@@ -199,6 +199,21 @@ impl Strategy for Builtin {
         }
     }
 
+    fn resets(&self, door: &str, has_status: bool) -> &'static [&'static str] {
+        match (self.group, self.kind, door) {
+            ("certificates.k8s.io", "CertificateSigningRequest", "") => &["spec", "status"],
+            ("certificates.k8s.io", "CertificateSigningRequest", "status") => &["spec", "status.conditions"],
+            ("certificates.k8s.io", "CertificateSigningRequest", "approval") => &["spec", "status.certificate"],
+            ("apps", "Deployment", "status") => &["spec", "metadata.labels"],
+            ("", "Pod", "status") => &["spec", "metadata.deletionTimestamp", "metadata.ownerReferences"],
+            ("", "Namespace", "finalize") => &["status"],
+            (_, _, "status") if self.status_writes().is_empty() => &["spec", "metadata"],
+            (_, _, "") if has_status => &["status"],
+            (_, _, "status") => &["spec"],
+            _ => &[],
+        }
+    }
+
     fn status_writes(&self) -> &'static [&'static str] {
         match (self.group, self.kind) {
             ("networking.k8s.io", "ServiceCIDR")

@@ -188,9 +188,16 @@ async fn list(call: &Call<'_>) -> Result<Response<Body>, ApiError> {
         let bytes = read::whole_list(resource, &listed, resource.strategy.items_carry_type());
         return Ok(respond::json(StatusCode::OK, bytes.freeze(), call.answer.encoding));
     }
+    let mut items = custom::served(resource, &listed.page.records).await?;
+    if call.answer.form == Form::Whole && !resource.strategy.items_carry_type() {
+        for item in items.iter_mut().filter_map(Value::as_object_mut) {
+            item.remove("kind");
+            item.remove("apiVersion");
+        }
+    }
     let list = json!({
         "kind": &*resource.list_kind, "apiVersion": resource.gvk.api_version(),
-        "metadata": read::list_metadata(resource, &listed), "items": custom::served(resource, &listed.page.records).await?,
+        "metadata": read::list_metadata(resource, &listed), "items": items,
     });
     Ok(respond::value(
         StatusCode::OK,

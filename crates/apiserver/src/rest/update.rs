@@ -2,7 +2,7 @@
 
 use http::{Response, StatusCode};
 use moorline_machinery::{
-    meta::{self, Scope},
+    meta::{self, Generation, Scope},
     status::ApiError,
 };
 use serde_json::Value;
@@ -114,9 +114,10 @@ pub(crate) async fn change_object(
             _ => {}
         }
         conform(resource, &mut new)?;
-        // A change that the kind takes back raises no generation, and where a pod runs is nothing that its owner asked for.
-        let generation = match operation {
-            Operation::Bind => meta::Generation::Untracked,
+        // A change that the kind takes back raises no generation, nor does a write of the status, and where a pod runs
+        // is nothing that its owner asked for.
+        let generation = match (operation, call.path.subresource.as_str()) {
+            (Operation::Bind, _) | (_, "status") => Generation::Untracked,
             _ => resource.strategy.generation(),
         };
         meta::prepare_for_update(&mut new, &old, call.scope(), generation)?;
@@ -276,6 +277,10 @@ fn keep_times(new: &mut Value, old: &Value) {
         entries
             .filter_map(Value::as_object_mut)
             .for_each(|entry| drop(entry.remove("time")));
+        // Their order follows their times.
+        if let Some(entries) = object["metadata"]["managedFields"].as_array_mut() {
+            entries.sort_by_cached_key(Value::to_string);
+        }
         object
     };
     if new["metadata"]["managedFields"] != old["metadata"]["managedFields"] && but_times(new) == but_times(old) {

@@ -1,6 +1,6 @@
 //! Create, and the stages that every write goes through.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use http::{Response, StatusCode};
 use moorline_machinery::{
@@ -252,6 +252,7 @@ async fn store_new(
 struct Door {
     api_version: String,
     now: String,
+    reset: FieldSet,
 }
 
 impl Door {
@@ -259,6 +260,7 @@ impl Door {
         Self {
             api_version: call.resource.gvk.api_version(),
             now: time::format(call.core.world.now()),
+            reset: reset_fields(call),
         }
     }
 
@@ -268,21 +270,16 @@ impl Door {
             api_version: &self.api_version,
             subresource: &call.path.subresource,
             now: &self.now,
-            reset: reset_fields(call),
+            reset: &self.reset,
         }
     }
 }
 
 /// What a door does not write: the status at the object, all else at its status.
-fn reset_fields(call: &Call<'_>) -> &'static FieldSet {
-    static STATUS: LazyLock<FieldSet> = LazyLock::new(|| FieldSet::of_fields(["status"]));
-    static SPEC: LazyLock<FieldSet> = LazyLock::new(|| FieldSet::of_fields(["spec"]));
-    static NOTHING: LazyLock<FieldSet> = LazyLock::new(|| FieldSet::of_fields([]));
-    match call.path.subresource.as_str() {
-        "" if call.resource.has_status() => &STATUS,
-        "status" => &SPEC,
-        _ => &NOTHING,
-    }
+fn reset_fields(call: &Call<'_>) -> FieldSet {
+    let (resource, door) = (&call.resource, call.path.subresource.as_str());
+    let fields = resource.strategy.resets(door, resource.has_status());
+    FieldSet::of_fields(fields.iter().copied())
 }
 
 fn kind(resource: &ResourceType) -> Kind<'_> {

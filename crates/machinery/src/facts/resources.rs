@@ -6,8 +6,8 @@
 //!   version APIVERSION                       the resources that follow belong to it
 //!   PLURAL KIND n|c WORD...                  namespaced or cluster-wide
 //!
-//!   short:a,b   short names                  gen[:change|:labels]  has a generation; only once it was changed; labels
-//!                                            count
+//!   short:a,b   short names                  gen[:change|:labels|:annotations]  has a generation; only once it was
+//!                                            changed; labels or annotations count
 //!   cat:a,b     categories                   versioned  an update must say the version it is based on
 //!   verbs:a,b   verbs, unless all eight      put        an update of what is not there creates it
 //!   name:label|1035|path                     the rule for names, unless that of subdomains
@@ -179,6 +179,7 @@ fn resource(api_version: &'static str, line: &'static str) -> Result<Resource, &
                     "" => Generation::ButStatus,
                     "change" => Generation::SinceFirstChange,
                     "labels" => Generation::AlsoLabels,
+                    "annotations" => Generation::AlsoAnnotations,
                     _ => return Err("unknown rule for generations"),
                 }
             }

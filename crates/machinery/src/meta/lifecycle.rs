@@ -44,6 +44,8 @@ pub enum Generation {
     SinceFirstChange,
     /// Those of [`ButMetadata`](Self::ButMetadata), and labels, by which objects of the kind are found.
     AlsoLabels,
+    /// Those of [`ButStatus`](Self::ButStatus), and annotations, which are handed down to what the object makes.
+    AlsoAnnotations,
 }
 
 /// Whether an update may leave out the resource version it is based on.
@@ -118,8 +120,11 @@ pub fn prepare_for_update(
         Generation::ButStatus | Generation::SinceFirstChange => differs(new, old, &["metadata", "status"]),
         Generation::ButMetadata => differs(new, old, &["metadata"]),
         Generation::AlsoLabels => {
-            let labels = |object: &Value| object["metadata"]["labels"].clone();
-            differs(new, old, &["metadata"]) || !equal(&labels(new), &labels(old))
+            differs(new, old, &["metadata"]) || !equal(&new["metadata"]["labels"], &old["metadata"]["labels"])
+        }
+        Generation::AlsoAnnotations => {
+            differs(new, old, &["metadata", "status"])
+                || !equal(&new["metadata"]["annotations"], &old["metadata"]["annotations"])
         }
     };
     let Some(metadata) = of_mut(new) else {
@@ -395,10 +400,14 @@ mod tests {
     }
 
     #[test]
-    fn some_kinds_count_labels_and_some_count_from_their_first_change() {
+    fn some_kinds_count_labels_or_annotations_and_some_count_from_their_first_change() {
         let old = json!({"metadata": {"generation": 1}, "endpoints": []});
         let mut new = json!({"metadata": {"labels": {"a": "b"}}, "endpoints": []});
         prepare_for_update(&mut new, &old, Scope::Cluster, Generation::AlsoLabels).unwrap();
+        assert_eq!(of(&new).generation(), 2);
+        let old = json!({"metadata": {"generation": 1}, "status": {"a": 1}});
+        let mut new = json!({"metadata": {"annotations": {"a": "b"}}, "status": {"a": 2}});
+        prepare_for_update(&mut new, &old, Scope::Cluster, Generation::AlsoAnnotations).unwrap();
         assert_eq!(of(&new).generation(), 2);
         let mut driver = json!({"metadata": {"name": "d"}, "spec": {"a": 1}});
         prepare_for_create(&mut driver, &birth(Scope::Cluster), Generation::SinceFirstChange).unwrap();

@@ -4,14 +4,25 @@ use serde_json::Value;
 
 use super::node::Place;
 
-/// Fills in defaults, and drops nulls where neither null nor a default is known.
-pub(crate) fn apply(value: &mut Value, place: Place<'_>) {
+/// What becomes of a null that the schema neither allows nor has a default for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Nulls {
+    /// It goes, as in custom kinds.
+    Go,
+    /// It stays: built-in kinds write one for a list that must be written and is not there.
+    Stay,
+}
+
+/// Fills in defaults, and sees to nulls where neither null nor a default is known.
+pub(crate) fn apply(value: &mut Value, place: Place<'_>, nulls: Nulls) {
     match value {
         Value::Object(map) => {
-            map.retain(|key, value| {
-                let child = if value.is_null() { place.child(key) } else { None };
-                child.is_none_or(|child| child.nullable() || child.default().is_some())
-            });
+            if nulls == Nulls::Go {
+                map.retain(|key, value| {
+                    let child = if value.is_null() { place.child(key) } else { None };
+                    child.is_none_or(|child| child.nullable() || child.default().is_some())
+                });
+            }
             for (name, node) in &place.node.properties {
                 let property = place.at(node);
                 let Some(default) = property.default() else { continue };
@@ -25,7 +36,7 @@ pub(crate) fn apply(value: &mut Value, place: Place<'_>) {
             for (key, value) in map.iter_mut() {
                 if let Some(child) = place.child(key) {
                     replace_null(value, child);
-                    apply(value, child);
+                    apply(value, child, nulls);
                 }
             }
         }
@@ -33,7 +44,7 @@ pub(crate) fn apply(value: &mut Value, place: Place<'_>) {
             let Some(place) = place.items() else { return };
             for item in items {
                 replace_null(item, place);
-                apply(item, place);
+                apply(item, place, nulls);
             }
         }
         _ => {}

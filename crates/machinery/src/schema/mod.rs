@@ -41,6 +41,7 @@ pub use structural::check_structural;
 
 use crate::field::{FieldError, quote};
 use compile::Role;
+use defaulting::Nulls;
 use node::{Node, Place};
 use path::Path;
 
@@ -104,7 +105,12 @@ impl Schema {
     /// Fills in defaults; to be done at every write and at every read of a stored object. A null where none is allowed
     /// gets the default, or is dropped where there is none.
     pub fn apply_defaults(&self, object: &mut Value) {
-        defaulting::apply(object, self.place());
+        defaulting::apply(object, self.place(), Nulls::Go);
+    }
+
+    /// Fills in the defaults of a built-in kind, which writes a null for a list that must be written and is not there.
+    pub fn apply_defaults_around_nulls(&self, object: &mut Value) {
+        defaulting::apply(object, self.place(), Nulls::Stay);
     }
 
     /// Everything that is wrong with a new object, CEL rules aside.

@@ -412,7 +412,10 @@ const KINDS: &[Kind] = &[
         "VolumeAttachment",
         &[
             name(),
-            at("Attacher", "spec.attacher"),
+            Column {
+                holds: Holds::Name,
+                ..at("Attacher", "spec.attacher")
+            },
             at("PV", "spec.source.persistentVolumeName"),
             at("Node", "spec.nodeName"),
             boolean("Attached", Cell::Boolean("status.attached", false)),

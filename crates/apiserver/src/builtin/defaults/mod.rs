@@ -184,6 +184,7 @@ fn namespace(fields: &mut Map<String, Value>) {
         let metadata = object_at(fields, "metadata");
         object_at(metadata, "labels").insert("kubernetes.io/metadata.name".to_owned(), name.into());
     }
+    empty(object_at(fields, "status"), "phase", || json!("Active"));
 }
 
 fn service(fields: &mut Map<String, Value>) {
