@@ -29,6 +29,11 @@ impl Kind {
             object["spec"]["group"] = json!(name.trim_start_matches("v1."));
         }
         object["metadata"] = json!({"name": name});
+        if self.plural == "daemonsets" {
+            // Left out, it means another number than the stored one; whether that makes a PUT that changes nothing else
+            // a new revision depends on whether a second has passed meanwhile.
+            object["metadata"]["annotations"] = json!({"deprecated.daemonset.template.generation": "1"});
+        }
         object
     }
 
