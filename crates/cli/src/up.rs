@@ -22,13 +22,15 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{
     access::Pods,
-    control::{self, About, Request},
+    control::{self, About, Request, Status},
     instance::{Instance, is_root},
     say,
 };
 
 /// How long answers under way may take to finish once the server was told to stop.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long an instance may take to answer, or to be gone.
+const ANSWER: Duration = Duration::from_secs(10);
 /// How long an instance in the background may take to start.
 const START: Duration = Duration::from_mins(2);
 
@@ -75,9 +77,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         .enable_all()
         .build()
         .context("cannot start")?;
-    if instance.runner()?.is_some() {
-        let status = runtime.block_on(control::ask(&instance.socket(), &Request::Status));
-        let status = status.context("it is running and does not answer; `moorline down` ends it")?;
+    if let Some(status) = runtime.block_on(running(&instance))? {
         return say(&format!(
             "already up: {} at {}\n{}{}",
             counted(status.nodes.len(), status.simulated),
@@ -94,6 +94,26 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     // Threads that wait for pods wait for as long as those run; nothing is lost with them.
     runtime.shutdown_background();
     result
+}
+
+/// How an instance is that somebody runs; `None` if nobody does.
+///
+/// One that was killed a moment ago still holds its lock, and one that has just been started does not answer yet: both
+/// get some time to become what they will be.
+async fn running(instance: &Instance) -> Result<Option<Status>> {
+    let asked = Instant::now();
+    loop {
+        if instance.runner()?.is_none() {
+            return Ok(None);
+        }
+        match control::ask(&instance.socket(), &Request::Status).await {
+            Ok(status) => return Ok(Some(status)),
+            Err(error) if asked.elapsed() >= ANSWER => {
+                return Err(error.context("it is running and does not answer; `moorline down` ends it"));
+            }
+            Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+        }
+    }
 }
 
 /// The nodes of both kinds, in words.

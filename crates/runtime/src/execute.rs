@@ -122,11 +122,11 @@ impl Executor<Object> for Hands<'_> {
         let (Some(desired), Some(base)) = (root.desired(), root.base()) else {
             return Ok(Effect::None);
         };
-        let mut status = desired.value()["status"].take();
-        (self.conclude)(&mut status, outcomes);
+        let mut desired = desired.value();
+        (self.conclude)(&mut desired["status"], outcomes);
         let version = *self.own_version.lock().expect("nothing panics while it holds this");
         let span = tracing::debug_span!("step", verb = root.action.verb(), object = %root.target);
-        self.status(base, &status, version).instrument(span).await
+        self.status(base, &desired, version).instrument(span).await
     }
 }
 
@@ -152,10 +152,7 @@ impl Hands<'_> {
             Action::Apply { desired, base } => self.apply(desired, base.as_ref()).await,
             Action::Patch { desired, base } => self.patch(desired, base).await,
             Action::Delete { base, propagation } => self.delete(base, *propagation).await,
-            Action::Status { desired, base } => {
-                let status = desired.value()["status"].take();
-                self.status(base, &status, base.version()).await
-            }
+            Action::Status { desired, base } => self.status(base, &desired.value(), base.version()).await,
         }
     }
 
@@ -229,12 +226,22 @@ impl Hands<'_> {
         Ok(written(&object))
     }
 
-    async fn status(&self, base: &Object, status: &Value, version: u64) -> Result<Effect, Failure> {
+    /// Writes the status, and with it the annotations that belong to it.
+    async fn status(&self, base: &Object, desired: &Value, version: u64) -> Result<Effect, Failure> {
         let target = base.target();
-        let Some(difference) = difference(&base.value()["status"], status) else {
+        let before = base.value();
+        let mut patch = Map::new();
+        if let Some(difference) = difference(&before["status"], &desired["status"]) {
+            patch.insert("status".to_owned(), difference);
+        }
+        let annotations = |of: &Value| of["metadata"]["annotations"].clone();
+        if let Some(difference) = difference(&annotations(&before), &annotations(desired)) {
+            patch.insert("metadata".to_owned(), json!({ "annotations": difference }));
+        }
+        if patch.is_empty() {
             return Ok(Effect::None);
-        };
-        let wanted = status.to_string();
+        }
+        let wanted = format!("{}{}", desired["status"], annotations(desired));
         let step = StepKey {
             target: target.clone(),
             part: Part::Status,
@@ -242,8 +249,10 @@ impl Hands<'_> {
         if self.settled.holds(&step, wanted.as_bytes(), version) {
             return Ok(Effect::None);
         }
-        let patch = json!({ "status": difference });
-        let Some(object) = self.merge(&target, "/status", patch, base.uid(), version).await? else {
+        let Some(object) = self
+            .merge(&target, "/status", Value::Object(patch), base.uid(), version)
+            .await?
+        else {
             // Nobody is left to be told; it went with its last finalizer, or behind our back.
             return Ok(Effect::None);
         };

@@ -55,7 +55,6 @@ fn roll_out(snapshot: &Snapshot<Deployment>, draft: &mut Draft<Object>) -> Resul
             rollout::roll(snapshot, &mut sets, draft)?;
         }
         sets.clean_up(snapshot, draft);
-        sets.tell_revision(snapshot, draft)?;
     }
     status::write(snapshot, &sets, draft)
 }

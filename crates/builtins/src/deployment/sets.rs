@@ -308,25 +308,13 @@ impl Sets {
         }
     }
 
-    /// The deployment says which revision it is at.
-    pub(crate) fn tell_revision(
-        &self,
-        snapshot: &Snapshot<Deployment>,
-        draft: &mut Draft<Object>,
-    ) -> Result<(), Failure> {
-        let revision = match (self.new_set(), &self.created) {
-            (_, Some(_)) => self.next_revision(),
-            (Some(new), None) => self.next_revision().max(revision_of(new)),
-            (None, None) => return Ok(()),
-        };
-        let revision = revision.to_string();
-        if annotation(&snapshot.object().metadata, REVISION) == Some(&revision) {
-            return Ok(());
+    /// The revision that the deployment is at, once there is a set for it.
+    pub(crate) fn current_revision(&self) -> Option<i64> {
+        match (self.new_set(), &self.created) {
+            (_, Some(_)) => Some(self.next_revision()),
+            (Some(new), None) => Some(self.next_revision().max(revision_of(new))),
+            (None, None) => None,
         }
-        let mut desired = snapshot.raw().value();
-        desired["metadata"]["annotations"][REVISION] = revision.clone().into();
-        draft.put(snapshot.patch_value(snapshot.raw(), &desired, format!("it is at revision {revision}"))?);
-        Ok(())
     }
 }
 

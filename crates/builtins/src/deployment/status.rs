@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use moorline_plan::{Draft, Failure, Verdict};
 use moorline_runtime::{Object, Snapshot};
 
-use super::sets::{Sets, replicas_of};
+use super::sets::{REVISION, Sets, replicas_of};
 use crate::pods::elapsed;
 use crate::replicas::positive;
 
@@ -47,8 +47,14 @@ pub(crate) fn write(
         );
     }
     let verdict = progress(snapshot, sets, &before, &mut status);
-    draft.put(snapshot.status(
+    let revision = sets.current_revision().filter(|_| !snapshot.raw().is_deleting());
+    let revision: Vec<_> = revision
+        .map(|revision| (REVISION, revision.to_string()))
+        .into_iter()
+        .collect();
+    draft.put(snapshot.status_with(
         &status,
+        &revision,
         format!("{available} of {} replicas are available", sets.replicas()),
     )?);
     Ok(verdict)

@@ -140,8 +140,22 @@ impl<K> Snapshot<K> {
 
     /// The status of the object that the plan is for. Put into the draft, it replaces the root.
     pub fn status(&self, status: &impl Serialize, reason: impl Into<String>) -> Result<Step<Object>, Failure> {
+        self.status_with(status, &[], reason)
+    }
+
+    /// The same with annotations that belong to the status: written together with it, they are no change of what the
+    /// object asks for, and do not count as a generation.
+    pub fn status_with(
+        &self,
+        status: &impl Serialize,
+        annotations: &[(&str, String)],
+        reason: impl Into<String>,
+    ) -> Result<Step<Object>, Failure> {
         let mut desired = self.raw().value();
         desired["status"] = value_of(status)?;
+        for (name, value) in annotations {
+            desired["metadata"]["annotations"][*name] = value.as_str().into();
+        }
         Ok(Step::status(
             read(self.raw().kind(), &desired)?,
             self.raw().clone(),

@@ -118,12 +118,11 @@ fn capacity(capacity: &At<'_>, errors: &mut Errors) {
         capacity.missing(errors, "");
     }
     if capacity.len() != 1 || capacity.value.get("storage").is_none() {
-        let shown = if capacity.is_empty() {
-            Value::Null
-        } else {
-            capacity.value.clone()
-        };
-        errors.push(FieldError::not_supported(&capacity.path, shown, ["storage"]));
+        errors.push(FieldError::not_supported(
+            &capacity.path,
+            capacity.value.clone(),
+            ["storage"],
+        ));
     }
     for (name, value) in capacity.entries() {
         let path = capacity.path.key(name);
