@@ -16,14 +16,12 @@ use kube::{
     runtime::wait::await_condition,
 };
 use moorline_apiserver::{core::RealWorld, server::Embedded};
+pub(crate) use moorline_fixtures::IMAGE;
 use moorline_node::{Machine, MachineConfig, NodeConfig, SimulatedConfig};
 use serde_json::{Value, json};
 
 /// Longer than anything here takes, on a machine that is busy with other things.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
-
-/// The name of the image that tests run: one static program with many names.
-pub(crate) const IMAGE: &str = "example.com/busybox:1";
 
 pub(crate) struct Bench {
     pub(crate) machine: Machine,
@@ -31,20 +29,6 @@ pub(crate) struct Bench {
     pub(crate) config: MachineConfig,
     pub(crate) directory: tempfile::TempDir,
     pub(crate) server: Embedded,
-}
-
-/// Why tests with containers cannot run here, if they cannot.
-pub(crate) fn unable() -> Option<&'static str> {
-    if !rustix::process::geteuid().is_root() {
-        return Some("containers need root");
-    }
-    if !Path::new("/bin/busybox").exists() {
-        return Some("/bin/busybox is missing (apt-get install busybox-static)");
-    }
-    if std::process::Command::new("nft").arg("--version").output().is_err() {
-        return Some("nft is missing (apt-get install nftables)");
-    }
-    None
 }
 
 /// A name that no other test of this or another process has.
@@ -60,7 +44,7 @@ impl Bench {
     }
 
     pub(crate) async fn with(nodes: Vec<NodeConfig>, simulated: Option<SimulatedConfig>) -> Option<Self> {
-        if let Some(reason) = unable() {
+        if let Some(reason) = moorline_fixtures::why_no_containers() {
             #[expect(clippy::print_stderr, reason = "a test that did not run has to say so")]
             {
                 eprintln!("skipped: {reason}");
@@ -163,6 +147,22 @@ impl Bench {
         String::from_utf8(text).expect("it is text")
     }
 
+    /// Waits until a pod has said this, and nothing else: that it runs is known before its first word is.
+    pub(crate) async fn until_log(&self, name: &str, expected: &str) {
+        let started = tokio::time::Instant::now();
+        loop {
+            let log = self.log(name).await;
+            if log == expected {
+                return;
+            }
+            assert!(
+                started.elapsed() < PATIENCE,
+                "pod {name} said {log:?}, not {expected:?}"
+            );
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
     /// Ends everything and checks that nothing is left.
     pub(crate) async fn finish(self) {
         self.machine.purge().await.expect("everything can be removed");
@@ -229,80 +229,15 @@ fn shim() -> std::path::PathBuf {
     program
 }
 
-/// An image of one layer with one static program and its names.
+/// Takes the image that tests run into a store.
 async fn import_busybox(store: &Path, scratch: &Path) {
-    let root = scratch.join("busybox");
-    std::fs::create_dir_all(root.join("bin")).expect("directories can be made");
-    for part in ["etc", "tmp", "proc", "dev", "sys", "root"] {
-        std::fs::create_dir_all(root.join(part)).expect("directories can be made");
-    }
-    std::fs::copy("/bin/busybox", root.join("bin/busybox")).expect("it can be read");
-    for name in [
-        "sh", "cat", "sleep", "ls", "id", "env", "hostname", "echo", "nc", "wget", "stat", "test", "kill", "touch",
-        "dd", "mount", "httpd", "nslookup", "true", "false", "seq", "rm", "mkdir", "tail", "head",
-    ] {
-        std::os::unix::fs::symlink("busybox", root.join("bin").join(name)).expect("links can be made");
-    }
-    std::fs::write(
-        root.join("etc/passwd"),
-        "root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000::/:/bin/sh\n",
-    )
-    .expect("it can be written");
-    std::fs::write(root.join("etc/group"), "root:x:0:\nuser:x:1000:\n").expect("it can be written");
-    let image = scratch.join("image");
-    std::fs::create_dir_all(image.join("l")).expect("directories can be made");
-    let tar = |arguments: &[&str], at: &Path| {
-        let done = std::process::Command::new("tar")
-            .args(arguments)
-            .current_dir(at)
-            .status();
-        assert!(done.is_ok_and(|status| status.success()), "tar works");
+    let options = moorline_image::Options {
+        recipes: Vec::new(),
+        ..Default::default()
     };
-    let layer = image.join("l/layer.tar");
-    tar(
-        &[
-            "--owner=0",
-            "--group=0",
-            "-cf",
-            layer.to_str().expect("it is text"),
-            ".",
-        ],
-        &root,
-    );
-    let digest = std::process::Command::new("sha256sum")
-        .arg(&layer)
-        .output()
-        .expect("there is sha256sum")
-        .stdout;
-    let digest = String::from_utf8(digest).expect("it is text");
-    let digest = digest.split_whitespace().next().expect("it is the first word");
-    let config = json!({
-        "architecture": "amd64", "os": "linux",
-        "config": { "Cmd": ["/bin/sh"], "Env": ["PATH=/bin"] },
-        "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{digest}")] },
-    });
-    std::fs::write(image.join("config.json"), config.to_string()).expect("it can be written");
-    let manifest = json!([{ "Config": "config.json", "RepoTags": [IMAGE], "Layers": ["l/layer.tar"] }]);
-    std::fs::write(image.join("manifest.json"), manifest.to_string()).expect("it can be written");
-    let archive = scratch.join("image.tar");
-    tar(
-        &[
-            "-cf",
-            archive.to_str().expect("it is text"),
-            "manifest.json",
-            "config.json",
-            "l/layer.tar",
-        ],
-        &image,
-    );
-    let store = moorline_image::ImageStore::open(
-        store,
-        moorline_image::Options {
-            recipes: Vec::new(),
-            ..Default::default()
-        },
-    )
-    .await
-    .expect("a store opens");
+    let store = moorline_image::ImageStore::open(store, options)
+        .await
+        .expect("a store opens");
+    let archive = moorline_fixtures::busybox_archive(scratch);
     store.import(&archive, None).await.expect("the archive is an image");
 }

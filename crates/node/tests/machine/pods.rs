@@ -36,7 +36,7 @@ async fn a_pod_runs_logs_tells_its_status_and_goes() {
     ] {
         assert_eq!(condition(&pod, name), Some("True"), "{name}");
     }
-    assert_eq!(bench.log("web").await, "hello from web\n");
+    bench.until_log("web", "hello from web\n").await;
     bench.deleted("web").await;
     bench.finish().await;
 }

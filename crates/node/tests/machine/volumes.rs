@@ -42,6 +42,7 @@ async fn objects_reach_a_pod_as_files_and_variables_and_files_follow() {
     pod.metadata.labels = Some([("app".to_owned(), "a".to_owned())].into());
     bench.pods().create(&PostParams::default(), &pod).await.unwrap();
     bench.running("p").await;
+    bench.until_log("p", "one\none\napp=\"a\"\n").await;
     let patch = Patch::Merge(json!({ "data": { "key": "two" } }));
     maps.patch("m", &PatchParams::default(), &patch).await.unwrap();
     bench.over("p").await;
