@@ -190,7 +190,7 @@ impl Bench {
     pub(crate) async fn purge(mut self) {
         let runtime = self.runtime.take().unwrap();
         runtime.purge().await.unwrap();
-        assert!(left_behind(&self.instance, self.dir.path()).is_empty());
+        nothing_left_behind(&self.instance, self.dir.path()).await;
     }
 }
 
@@ -215,6 +215,20 @@ pub(crate) fn script_in(dir: &Path, name: &str, script: &str) -> ContainerSpec {
     let mut spec = ContainerSpec::new(name.parse().unwrap(), vec![dir.join("layer")], args);
     spec.log = Some(LogSpec::new(dir.join("logs").join(format!("{name}.log"))));
     spec
+}
+
+/// Waits until nothing of an instance is there. A container of another test that starts meanwhile carries a copy
+/// of every mount of the host until it has entered its own root, so one look may be too early.
+pub(crate) async fn nothing_left_behind(instance: &str, dir: &Path) {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        let found = left_behind(instance, dir);
+        if found.is_empty() {
+            return;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "still there: {found:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 /// Cgroups, processes, mounts and sockets of an instance that are still there.
