@@ -32,9 +32,9 @@ pub(super) struct Pods {
     writes: Arc<AtomicUsize>,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 enum Happening {
-    Changed { nth: usize, version: usize },
+    Changed(Bytes),
     Expired,
 }
 
@@ -85,9 +85,14 @@ impl Pods {
         }
     }
 
-    pub(super) fn change(&self, nth: usize) {
+    /// A change of a pod as the watch will tell it, made before anybody looks at the clock.
+    pub(super) fn changed(&self, nth: usize) -> Bytes {
         let version = self.version.fetch_add(1, Ordering::SeqCst) + 1;
-        let _ = self.happenings.send(Happening::Changed { nth, version });
+        event("MODIFIED", &pod(nth, version))
+    }
+
+    pub(super) fn tell(&self, change: Bytes) {
+        let _ = self.happenings.send(Happening::Changed(change));
     }
 
     /// The watches end, and what they were at is gone.
@@ -134,7 +139,7 @@ impl Pods {
         let later = stream::unfold(Some(receiver), |receiver| async move {
             let mut receiver = receiver?;
             match receiver.recv().await.ok()? {
-                Happening::Changed { nth, version } => Some((event("MODIFIED", &pod(nth, version)), Some(receiver))),
+                Happening::Changed(change) => Some((change, Some(receiver))),
                 Happening::Expired => {
                     let gone = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","message":"too old","code":410}"#;
                     Some((event("ERROR", gone), None))

@@ -91,7 +91,7 @@ fn keep_budget(snapshot: &Snapshot<PodDisruptionBudget>, draft: &mut Draft<Objec
         expected_pods: Some(expected),
         disruptions_allowed: Some(allowed),
         disrupted_pods: (!disrupted.is_empty()).then_some(disrupted),
-        conditions: Some(vec![condition(&before, allowed, generation, now)]),
+        conditions: Some(conditions(before, allowed, generation, now)),
     };
     draft.put(snapshot.status(&status, format!("{healthy} pods are healthy, {desired} have to be"))?);
     Ok(again.map_or(Verdict::Continue, |after| Verdict::LookAgain {
@@ -100,25 +100,33 @@ fn keep_budget(snapshot: &Snapshot<PodDisruptionBudget>, draft: &mut Draft<Objec
     }))
 }
 
-fn condition(before: &PodDisruptionBudgetStatus, allowed: i32, generation: i64, now: Timestamp) -> Condition {
+/// The conditions with ours renewed; what others wrote stays.
+fn conditions(before: PodDisruptionBudgetStatus, allowed: i32, generation: i64, now: Timestamp) -> Vec<Condition> {
     let (status, reason) = if allowed > 0 {
         ("True", "SufficientPods")
     } else {
         ("False", "InsufficientPods")
     };
-    let known = before
-        .conditions
+    let mut conditions = before.conditions.unwrap_or_default();
+    let place = conditions
         .iter()
-        .flatten()
-        .find(|condition| condition.type_ == "DisruptionAllowed" && condition.status == status);
-    Condition {
+        .position(|condition| condition.type_ == "DisruptionAllowed");
+    let known = place
+        .map(|place| &conditions[place])
+        .filter(|known| known.status == status);
+    let ours = Condition {
         type_: "DisruptionAllowed".to_owned(),
         status: status.to_owned(),
         reason: reason.to_owned(),
         message: String::new(),
         observed_generation: Some(generation),
         last_transition_time: known.map_or(Time(now), |known| known.last_transition_time.clone()),
+    };
+    match place {
+        Some(place) => conditions[place] = ours,
+        None => conditions.push(ours),
     }
+    conditions
 }
 
 /// Pods that were promised to an eviction and are not gone yet, and when the first promise runs out.

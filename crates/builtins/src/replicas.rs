@@ -8,10 +8,11 @@ use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetCondition, ReplicaSetStat
 use k8s_openapi::api::core::v1::{
     Pod, PodTemplateSpec, ReplicationController, ReplicationControllerCondition, ReplicationControllerStatus,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use moorline_machinery::selector::LabelSelector;
 use moorline_plan::{Draft, Failure, Verdict, transformer};
-use moorline_runtime::{Actor, Kind, Object, Planner, Seen, Snapshot, Watchable, Watches};
-use serde_json::Value;
+use moorline_runtime::{Actor, Aftermath, Kind, Object, Planner, Seen, Snapshot, Watchable, Watches};
+use serde_json::{Value, json};
 
 use crate::claim::{claim, selector_of, selector_of_labels};
 use crate::pods::{self, Availability};
@@ -19,6 +20,9 @@ use crate::wake;
 
 /// At most so many pods are created or deleted in one reconcile.
 const BURST: usize = 500;
+
+/// The condition of a set whose pods cannot be made or taken away.
+pub(crate) const FAILURE: &str = "ReplicaFailure";
 
 /// What a kind that keeps replicas says of itself.
 pub(crate) trait Replicated: Watchable + Sized {
@@ -64,7 +68,7 @@ where
         Watches::of::<K>()
             .owns::<Pod>()
             .maps::<Pod>(wake::selecting(Kind::of::<K>()))
-            .without_conditions()
+            .concluding(tell_failures)
     }
 
     fn plan(&self, plan: Planner<K>) -> Planner<K> {
@@ -99,6 +103,7 @@ fn create<K: Replicated>(snapshot: &Snapshot<K>, missing: usize, draft: &mut Dra
     let template =
         template.ok_or_else(|| Failure::terminal("spec.template is missing: there is nothing to make pods of"))?;
     let prefix = format!("{}-", snapshot.raw().name());
+    let mut made = Vec::with_capacity(missing.min(BURST));
     for nth in 0..missing.min(BURST) {
         let mut pod = pods::of_template(template);
         pod.metadata.generate_name = Some(prefix.clone());
@@ -108,11 +113,47 @@ fn create<K: Replicated>(snapshot: &Snapshot<K>, missing: usize, draft: &mut Dra
             snapshot.object().replicas()
         );
         let created = draft.put(snapshot.create(&pod, reason)?);
+        // One is tried, then two, then four: where none can be made, as with a quota that is used up, one is refused.
+        if nth > 0 {
+            draft.after(&created, &made[(nth - 1) / 2])?;
+        }
+        made.push(created.clone());
         let note = format!("Created pod: {}", pod.metadata.name.as_deref().unwrap_or_default());
         let event = draft.put(snapshot.event(moorline_runtime::EventType::Normal, "SuccessfulCreate", &note)?);
         draft.after(&event, &created)?;
     }
     Ok(())
+}
+
+/// Tells in the condition `ReplicaFailure` why a pod could not be made or taken away; the next success withdraws it.
+fn tell_failures(status: &mut Value, aftermath: &Aftermath<'_>) {
+    let pod = Kind::of::<Pod>();
+    let failed = aftermath
+        .failed()
+        .find(|failed| failed.step.target.kind == pod && matches!(failed.step.action.verb(), "create" | "delete"));
+    let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+    let (known, mut conditions): (Vec<Value>, Vec<Value>) = conditions
+        .into_iter()
+        .partition(|condition| condition["type"] == FAILURE);
+    if let Some(failed) = failed {
+        let reason = if failed.step.action.verb() == "create" {
+            "FailedCreate"
+        } else {
+            "FailedDelete"
+        };
+        let known = known.into_iter().find(|known| known["reason"] == reason);
+        conditions.push(known.unwrap_or_else(|| {
+            json!({
+                "type": FAILURE, "status": "True", "reason": reason, "message": failed.why,
+                "lastTransitionTime": Time(aftermath.now()),
+            })
+        }));
+    }
+    status["conditions"] = if conditions.is_empty() {
+        Value::Null
+    } else {
+        conditions.into()
+    };
 }
 
 fn delete<K: Replicated>(snapshot: &Snapshot<K>, active: &mut [Seen<Pod>], surplus: usize, draft: &mut Draft<Object>) {

@@ -2,6 +2,8 @@
 
 mod world;
 
+use std::time::Duration;
+
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
@@ -114,6 +116,122 @@ async fn an_exit_code_that_a_policy_names_fails_the_job_at_once() {
     let names = pods(&world, 1).await;
     world.finish(&names[0], 42).await;
     assert_eq!(condition(&world, "Failed").await, "PodFailurePolicy");
+}
+
+/// The one pod of an index that has not ended.
+async fn pod_of_index(world: &World, index: &str) -> String {
+    eventually(&format!("a pod of index {index}"), || async {
+        let pods = world.list::<Pod>().await.into_iter();
+        let mut open = pods.filter(|pod| {
+            let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+            pod.annotations()["batch.kubernetes.io/job-completion-index"] == index
+                && !matches!(phase, Some("Succeeded" | "Failed"))
+        });
+        open.next().map(|pod| pod.name_any())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn an_index_that_has_failed_for_good_fails_the_job_once_the_others_are_through() {
+    let world = World::new(Pods::Wait).await;
+    let spec = json!({ "completions": 3, "parallelism": 3, "completionMode": "Indexed", "backoffLimitPerIndex": 1,
+        "podFailurePolicy": { "rules": [
+            { "action": "FailIndex", "onExitCodes": { "operator": "In", "values": [42] } }] } });
+    world.create::<Job>(job(spec)).await;
+    world.finish(&pod_of_index(&world, "0").await, 42).await;
+    let ago = Duration::from_mins(1);
+    world
+        .finish_with(&pod_of_index(&world, "1").await, 1, ago, json!([]))
+        .await;
+    world.finish(&pod_of_index(&world, "2").await, 0).await;
+    let second = pod_of_index(&world, "1").await;
+    let failures =
+        world.get::<Pod>(&second).await.unwrap().annotations()["batch.kubernetes.io/job-index-failure-count"].clone();
+    assert_eq!(failures, "1");
+    world.finish(&second, 1).await;
+    assert_eq!(condition(&world, "Failed").await, "FailedIndexes");
+    let status = world.get::<Job>("work").await.unwrap().status.unwrap();
+    assert_eq!(status.failed_indexes.as_deref(), Some("0,1"));
+    assert_eq!(status.completed_indexes.as_deref(), Some("2"));
+}
+
+#[tokio::test]
+async fn an_index_that_waits_for_its_next_try_holds_up_no_other() {
+    let world = World::new(Pods::Wait).await;
+    let spec = json!({ "completions": 3, "parallelism": 1, "completionMode": "Indexed", "backoffLimitPerIndex": 1 });
+    world.create::<Job>(job(spec)).await;
+    world.finish(&pod_of_index(&world, "0").await, 1).await;
+    world.finish(&pod_of_index(&world, "1").await, 1).await;
+    let last = pod_of_index(&world, "2").await;
+    assert_eq!(pods(&world, 1).await, [last], "the others wait");
+}
+
+#[tokio::test]
+async fn a_job_ends_when_more_indexes_have_failed_than_may() {
+    let world = World::new(Pods::Wait).await;
+    let spec = json!({ "completions": 3, "parallelism": 3, "completionMode": "Indexed",
+        "backoffLimitPerIndex": 0, "maxFailedIndexes": 1 });
+    world.create::<Job>(job(spec)).await;
+    world.finish(&pod_of_index(&world, "0").await, 1).await;
+    world.finish(&pod_of_index(&world, "2").await, 1).await;
+    assert_eq!(condition(&world, "Failed").await, "MaxFailedIndexesExceeded");
+    pods(&world, 0).await;
+}
+
+#[tokio::test]
+async fn a_job_has_succeeded_when_its_success_policy_says_so_though_indexes_are_pending() {
+    let world = World::new(Pods::Wait).await;
+    let spec = json!({ "completions": 3, "parallelism": 3, "completionMode": "Indexed",
+        "successPolicy": { "rules": [{ "succeededIndexes": "0-1", "succeededCount": 1 }] } });
+    world.create::<Job>(job(spec)).await;
+    pods(&world, 3).await;
+    world.finish(&pod_of_index(&world, "1").await, 0).await;
+    assert_eq!(condition(&world, "SuccessCriteriaMet").await, "SuccessPolicy");
+    assert_eq!(condition(&world, "Complete").await, "SuccessPolicy");
+    pods(&world, 0).await;
+    let status = world.get::<Job>("work").await.unwrap().status.unwrap();
+    assert_eq!(
+        (status.succeeded, status.completed_indexes.as_deref()),
+        (Some(1), Some("1"))
+    );
+}
+
+#[tokio::test]
+async fn a_failure_that_a_policy_ignores_is_not_counted_and_the_pod_is_replaced() {
+    let world = World::new(Pods::Wait).await;
+    let spec = json!({ "backoffLimit": 0, "podFailurePolicy": { "rules": [
+        { "action": "Ignore", "onPodConditions": [{ "type": "DisruptionTarget", "status": "True" }] }] } });
+    world.create::<Job>(job(spec)).await;
+    let first = pods(&world, 1).await.remove(0);
+    let disrupted = json!([{ "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI" }]);
+    world.finish_with(&first, 137, Duration::from_mins(1), disrupted).await;
+    let second = eventually("another pod", || async {
+        pods(&world, 1).await.into_iter().find(|name| *name != first)
+    })
+    .await;
+    world.finish(&second, 0).await;
+    condition(&world, "Complete").await;
+    assert_eq!(world.get::<Job>("work").await.unwrap().status.unwrap().failed, None);
+}
+
+#[tokio::test]
+async fn a_job_that_somebody_else_manages_is_left_to_them() {
+    let world = World::new(Pods::Wait).await;
+    let mut theirs = job(json!({ "managedBy": "example.com/queue" }));
+    theirs["metadata"]["name"] = "theirs".into();
+    world.create::<Job>(theirs).await;
+    world.create::<Job>(job(json!({}))).await;
+    let made = pods(&world, 1).await;
+    assert!(made[0].starts_with("work-"), "{made:?}");
+    assert!(
+        world
+            .get::<Job>("theirs")
+            .await
+            .unwrap()
+            .status
+            .is_none_or(|status| status.start_time.is_none())
+    );
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 mod world;
 
 use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet};
-use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod, ReplicationController, ResourceQuota};
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
@@ -56,6 +56,72 @@ async fn a_replica_set_makes_as_many_pods_as_are_wanted_and_says_so() {
         pods.iter()
             .all(|pod| pod.name_any().starts_with("web-") && pod.owner_references()[0].kind == "ReplicaSet")
     );
+}
+
+#[tokio::test]
+async fn what_keeps_pods_from_being_made_is_told_by_their_set_and_its_deployment_until_it_is_over() {
+    let world = World::new(Pods::BecomeReady).await;
+    world
+        .create::<ResourceQuota>(json!({ "metadata": { "name": "two" }, "spec": { "hard": { "pods": "2" } } }))
+        .await;
+    world.create::<Deployment>(deployment(3, json!(null))).await;
+    let failure = eventually("the deployment tells of the failure", || async {
+        let conditions = world.get::<Deployment>("web").await?.status?.conditions?;
+        conditions
+            .into_iter()
+            .find(|condition| condition.type_ == "ReplicaFailure")
+    })
+    .await;
+    let set = &world.list::<ReplicaSet>().await[0];
+    let of_set = set.status.clone().unwrap().conditions.unwrap();
+    assert_eq!(of_set[0].type_, "ReplicaFailure");
+    let told = (&of_set[0].status, of_set[0].reason.as_deref(), &of_set[0].message);
+    assert_eq!(told, (&failure.status, failure.reason.as_deref(), &failure.message));
+    assert_eq!((told.0.as_str(), told.1), ("True", Some("FailedCreate")));
+    let message = failure.message.unwrap();
+    let refused = format!("pods \"{}-", set.name_any());
+    assert!(message.starts_with(&refused), "{message}");
+    assert!(message.contains("is forbidden: exceeded quota: two"), "{message}");
+    assert_eq!(world.pod_names().await.len(), 2);
+
+    world
+        .patch::<Deployment>("web", json!({ "spec": { "replicas": 2 } }))
+        .await;
+    eventually("it is withdrawn", || async {
+        let conditions = world.get::<Deployment>("web").await?.status?.conditions?;
+        let set = world.list::<ReplicaSet>().await.remove(0);
+        let told = conditions.iter().any(|condition| condition.type_ == "ReplicaFailure");
+        (!told && set.status?.conditions.is_none()).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_replication_controller_keeps_its_pods_and_tells_why_it_cannot() {
+    let world = World::new(Pods::BecomeReady).await;
+    world
+        .create::<ResourceQuota>(json!({ "metadata": { "name": "one" }, "spec": { "hard": { "pods": "1" } } }))
+        .await;
+    let controller = json!({ "metadata": { "name": "web" }, "spec": { "replicas": 2,
+        "selector": { "app": "web" }, "template": template("web", "a:1") } });
+    world.create::<ReplicationController>(controller).await;
+    eventually("it tells of the failure", || async {
+        let status = world.get::<ReplicationController>("web").await?.status?;
+        let failure = status
+            .conditions?
+            .into_iter()
+            .find(|condition| condition.type_ == "ReplicaFailure")?;
+        (status.ready_replicas == Some(1) && failure.reason.as_deref() == Some("FailedCreate")).then_some(())
+    })
+    .await;
+    world
+        .patch::<ReplicationController>("web", json!({ "spec": { "replicas": 1 } }))
+        .await;
+    eventually("it is withdrawn", || async {
+        let status = world.get::<ReplicationController>("web").await?.status?;
+        status.conditions.is_none().then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]

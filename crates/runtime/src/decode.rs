@@ -22,8 +22,12 @@ pub(crate) fn at_the_door(kind: &Kind, json: &[u8], keep: &[Arc<str>]) -> Result
         what: format!("an object of kind {kind}"),
         why: error.to_string(),
     };
-    let outer: Outer<'_> = serde_json::from_slice(json).map_err(unreadable)?;
-    let metadata: Metadata<'_> = serde_json::from_str(outer.metadata.get()).map_err(unreadable)?;
+    let text = std::str::from_utf8(json).map_err(|error| DecodeError {
+        what: format!("an object of kind {kind}"),
+        why: error.to_string(),
+    })?;
+    let outer: Outer<Metadata<'_>> = serde_json::from_str(text).map_err(unreadable)?;
+    let metadata = outer.metadata;
     let managed = metadata
         .managed_fields
         .map(|fields| range_of_member(json, fields.get()));
@@ -58,8 +62,8 @@ pub(crate) struct Glance<'a> {
 
 /// Looks at an object without taking it in; `None` when it cannot be read.
 pub(crate) fn glance(json: &str) -> Option<Glance<'_>> {
-    let outer: Outer<'_> = serde_json::from_str(json).ok()?;
-    let identity: Identity<'_> = serde_json::from_str(outer.metadata.get()).ok()?;
+    let outer: Outer<Identity<'_>> = serde_json::from_str(json).ok()?;
+    let identity = outer.metadata;
     Some(Glance {
         namespace: identity.namespace.0,
         name: identity.name.0,
@@ -95,11 +99,10 @@ fn range_of_member(json: &[u8], value: &str) -> Range<usize> {
 }
 
 #[derive(Deserialize)]
-struct Outer<'a> {
+struct Outer<M> {
     #[serde(rename = "apiVersion")]
     api_version: Option<IgnoredAny>,
-    #[serde(borrow)]
-    metadata: &'a RawValue,
+    metadata: M,
 }
 
 #[derive(Deserialize)]
@@ -196,7 +199,12 @@ impl Metadata<'_> {
 
 /// What the field owners of interest have applied, status left out.
 fn applied(managed: &str, keep: &[Arc<str>]) -> Box<[(Arc<str>, Box<str>)]> {
-    if keep.is_empty() {
+    // Most objects were never applied by any of them, and need no second reading to know it.
+    let may_be_there = |owner: &Arc<str>| {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte);
+        !owner.bytes().all(is_plain) || memchr::memmem::find(managed.as_bytes(), owner.as_bytes()).is_some()
+    };
+    if !keep.iter().any(may_be_there) {
         return Box::default();
     }
     let entries: Vec<ManagedEntry<'_>> = serde_json::from_str(managed).unwrap_or_default();

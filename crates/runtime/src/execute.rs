@@ -102,7 +102,7 @@ pub(crate) struct Hands<'r> {
     pub(crate) field_owner: &'r str,
     pub(crate) settled: &'r Settled,
     pub(crate) events: &'r crate::events::Published,
-    pub(crate) conclude: &'r Conclude<'r>,
+    pub(crate) conclude: Option<&'r Conclude<'r>>,
     pub(crate) writes: Arc<Mutex<Vec<Write>>>,
     /// The version of the object that the plan is for, as its own steps move it.
     pub(crate) own_version: Mutex<u64>,
@@ -122,8 +122,14 @@ impl Executor<Object> for Hands<'_> {
         let (Some(desired), Some(base)) = (root.desired(), root.base()) else {
             return Ok(Effect::None);
         };
-        let mut desired = desired.value();
-        (self.conclude)(&mut desired["status"], outcomes);
+        let mut desired = match self.conclude {
+            // Nobody has anything to add to what nobody planned to change.
+            None if desired.is_same(base) => return Ok(Effect::None),
+            _ => desired.value(),
+        };
+        if let Some(conclude) = self.conclude {
+            conclude(&mut desired["status"], outcomes);
+        }
         let version = *self.own_version.lock().expect("nothing panics while it holds this");
         let span = tracing::debug_span!("step", verb = root.action.verb(), object = %root.target);
         self.status(base, &desired, version).instrument(span).await

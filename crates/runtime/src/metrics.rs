@@ -24,14 +24,14 @@ use prometheus_client::{
 #[derive(Clone)]
 pub struct Metrics {
     registry: Arc<Mutex<Registry>>,
-    pub(crate) reconciles: Family<Reconciled, Counter>,
-    pub(crate) errors: Family<OfController, Counter>,
-    pub(crate) terminal_errors: Family<OfController, Counter>,
-    pub(crate) panics: Family<OfController, Counter>,
-    pub(crate) reconcile_time: Family<OfController, Histogram, Seconds>,
-    pub(crate) workers: Family<OfController, Gauge>,
-    pub(crate) most_workers: Family<OfController, Gauge>,
-    pub(crate) gate: Family<Gated, Counter>,
+    reconciles: Family<Reconciled, Counter>,
+    errors: Family<OfController, Counter>,
+    terminal_errors: Family<OfController, Counter>,
+    panics: Family<OfController, Counter>,
+    reconcile_time: Family<OfController, Histogram, Seconds>,
+    workers: Family<OfController, Gauge>,
+    most_workers: Family<OfController, Gauge>,
+    gate: Family<Gated, Counter>,
     pub(crate) writes: Family<Written, Counter>,
     pub(crate) leading: Family<Named, Gauge>,
     depth: Family<OfQueue, Gauge>,
@@ -39,26 +39,26 @@ pub struct Metrics {
     retries: Family<OfName, Counter>,
     queue_time: Family<OfName, Histogram, Seconds>,
     work_time: Family<OfName, Histogram, Seconds>,
-    pub(crate) unfinished: Family<OfName, Gauge<f64, AtomicU64>>,
-    pub(crate) longest: Family<OfName, Gauge<f64, AtomicU64>>,
+    unfinished: Family<OfName, Gauge<f64, AtomicU64>>,
+    longest: Family<OfName, Gauge<f64, AtomicU64>>,
 }
 
 /// Labels: the controller.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct OfController {
-    pub(crate) controller: String,
+struct OfController {
+    controller: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct Reconciled {
-    pub(crate) controller: String,
-    pub(crate) result: &'static str,
+struct Reconciled {
+    controller: String,
+    result: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct Gated {
-    pub(crate) controller: String,
-    pub(crate) result: &'static str,
+struct Gated {
+    controller: String,
+    result: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -73,9 +73,9 @@ pub(crate) struct Named {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct OfName {
-    pub(crate) name: String,
-    pub(crate) controller: String,
+struct OfName {
+    name: String,
+    controller: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -218,6 +218,63 @@ impl Metrics {
         self.with_registry(|registry| encode(&mut text, registry))
             .expect("writing to a string does not fail");
         text
+    }
+}
+
+/// What is counted of one controller. The labels are looked up once, not for every reconcile.
+pub(crate) struct ControllerMetrics {
+    pub(crate) succeeded: Counter,
+    pub(crate) requeued: Counter,
+    pub(crate) requeued_after: Counter,
+    pub(crate) failed: Counter,
+    pub(crate) errors: Counter,
+    pub(crate) terminal_errors: Counter,
+    pub(crate) panics: Counter,
+    pub(crate) reconcile_time: Histogram,
+    pub(crate) workers: Gauge,
+    pub(crate) most_workers: Gauge,
+    pub(crate) gate_seen: Counter,
+    pub(crate) gate_late: Counter,
+    pub(crate) unfinished: Gauge<f64, AtomicU64>,
+    pub(crate) longest: Gauge<f64, AtomicU64>,
+}
+
+impl ControllerMetrics {
+    pub(crate) fn new(metrics: &Metrics, controller: &str) -> Self {
+        let own = OfController {
+            controller: controller.to_owned(),
+        };
+        let queue = OfName {
+            name: controller.to_owned(),
+            controller: controller.to_owned(),
+        };
+        let ended = |result| {
+            let controller = controller.to_owned();
+            metrics
+                .reconciles
+                .get_or_create(&Reconciled { controller, result })
+                .clone()
+        };
+        let passed = |result| {
+            let controller = controller.to_owned();
+            metrics.gate.get_or_create(&Gated { controller, result }).clone()
+        };
+        Self {
+            succeeded: ended("success"),
+            requeued: ended("requeue"),
+            requeued_after: ended("requeue_after"),
+            failed: ended("error"),
+            errors: metrics.errors.get_or_create(&own).clone(),
+            terminal_errors: metrics.terminal_errors.get_or_create(&own).clone(),
+            panics: metrics.panics.get_or_create(&own).clone(),
+            reconcile_time: metrics.reconcile_time.get_or_create(&own).clone(),
+            workers: metrics.workers.get_or_create(&own).clone(),
+            most_workers: metrics.most_workers.get_or_create(&own).clone(),
+            gate_seen: passed("seen"),
+            gate_late: passed("late"),
+            unfinished: metrics.unfinished.get_or_create(&queue).clone(),
+            longest: metrics.longest.get_or_create(&queue).clone(),
+        }
     }
 }
 

@@ -161,6 +161,17 @@ impl Object {
         serde_json::from_slice(&self.0.json).expect("it was read as JSON when it came in")
     }
 
+    /// Its status as a tree of JSON; the rest is not looked into.
+    pub(crate) fn status(&self) -> Value {
+        #[derive(Deserialize)]
+        struct Part {
+            #[serde(default)]
+            status: Value,
+        }
+        let part: Part = serde_json::from_slice(&self.0.json).expect("it was read as JSON when it came in");
+        part.status
+    }
+
     /// The object as JSON text, without managed fields.
     pub fn json(&self) -> &[u8] {
         &self.0.json

@@ -33,7 +33,7 @@ impl Actor for Deployments {
             .owns::<ReplicaSet>()
             .maps::<ReplicaSet>(wake::selecting(Kind::of::<Deployment>()))
             .maps::<Pod>(rollout::waiting_to_recreate)
-            .without_conditions()
+            .concluding(status::conclude)
     }
 
     fn plan(&self, plan: Planner<Deployment>) -> Planner<Deployment> {

@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::{Deployment, DeploymentCondition, DeploymentStatus};
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentCondition, DeploymentStatus, ReplicaSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use moorline_plan::{Draft, Failure, Verdict};
-use moorline_runtime::{Object, Snapshot};
+use moorline_runtime::{Aftermath, Kind, Object, Snapshot};
+use serde_json::{Value, json};
 
 use super::sets::{REVISION, Sets, replicas_of};
 use crate::pods::elapsed;
-use crate::replicas::positive;
+use crate::replicas::{FAILURE, positive};
 
 /// A deadline this far away is none.
 const NO_DEADLINE: i32 = i32::MAX;
@@ -46,6 +47,7 @@ pub(crate) fn write(
             message,
         );
     }
+    tell_failure_of_sets(sets, conditions, now);
     let verdict = progress(snapshot, sets, &before, &mut status);
     let revision = sets.current_revision().filter(|_| !snapshot.raw().is_deleting());
     let revision: Vec<_> = revision
@@ -58,6 +60,62 @@ pub(crate) fn write(
         format!("{available} of {} replicas are available", sets.replicas()),
     )?);
     Ok(verdict)
+}
+
+/// What keeps a replica set from having its pods is told by the deployment too: of the new set, or else of an old one.
+fn tell_failure_of_sets(sets: &Sets, conditions: &mut Vec<DeploymentCondition>, now: Timestamp) {
+    let failure = sets
+        .new_set()
+        .into_iter()
+        .chain(sets.old_sets())
+        .filter_map(|set| set.status.as_ref()?.conditions.as_deref())
+        .flatten()
+        .find(|condition| condition.type_ == FAILURE);
+    match failure {
+        Some(failure) => {
+            let (reason, message) = (failure.reason.as_deref(), failure.message.clone());
+            let reason = reason.unwrap_or_default();
+            set(
+                conditions,
+                now,
+                FAILURE,
+                &failure.status,
+                reason,
+                message.unwrap_or_default(),
+            );
+        }
+        None => conditions.retain(|condition| condition.type_ != FAILURE),
+    }
+}
+
+/// A new replica set that cannot be made is no progress, and the condition says why.
+pub(crate) fn conclude(status: &mut Value, aftermath: &Aftermath<'_>) {
+    let kind = Kind::of::<ReplicaSet>();
+    let failed = aftermath
+        .failed()
+        .find(|failed| failed.step.target.kind == kind && failed.step.action.verb() == "create");
+    let Some(failed) = failed else { return };
+    let progressing = |status: &Value| {
+        let conditions = status["conditions"].as_array()?;
+        conditions
+            .iter()
+            .position(|condition| condition["type"] == "Progressing")
+    };
+    // Without a deadline for progress there is no such condition.
+    let Some(place) = progressing(status) else { return };
+    let message = format!(
+        "Failed to create new replica set \"{}\": {}",
+        failed.step.target.name, failed.why
+    );
+    let before = progressing(aftermath.before()).map(|place| &aftermath.before()["conditions"][place]);
+    let told = before.filter(|before| before["reason"] == "ReplicaSetCreateError" && before["message"] == *message);
+    let now = Time(aftermath.now());
+    status["conditions"][place] = told.cloned().unwrap_or_else(|| {
+        json!({
+            "type": "Progressing", "status": "False", "reason": "ReplicaSetCreateError", "message": message,
+            "lastUpdateTime": now, "lastTransitionTime": now,
+        })
+    });
 }
 
 fn count(snapshot: &Snapshot<Deployment>, sets: &Sets) -> DeploymentStatus {

@@ -64,7 +64,8 @@ impl Run<'_> {
         };
         let missing = wanted.saturating_sub(active.len() + leaving).min(BURST);
         let now = self.snapshot.now();
-        if missing == 0 || self.backoff_left(now).is_some_and(|left| !left.is_zero()) {
+        let waiting = self.waiting_indexes(now);
+        if missing == 0 || (!self.fails_by_index() && self.backoff_left(now).is_some()) {
             return Ok(());
         }
         if self.is_indexed() {
@@ -76,7 +77,10 @@ impl Run<'_> {
                 .collect();
             let completions = self.spec.completions.unwrap_or(0);
             let free = (0..completions).filter(|index| {
-                !busy.contains(index) && !self.succeeded.contains(index) && !self.failed.contains(index)
+                !busy.contains(index)
+                    && !self.succeeded.contains(index)
+                    && !self.failed.contains(index)
+                    && !waiting.contains_key(index)
             });
             for (nth, index) in free.take(missing).enumerate() {
                 self.create(Some(index), nth, draft)?;
@@ -162,29 +166,62 @@ impl Run<'_> {
         }
     }
 
-    /// How long to wait before another try, after failures in a row.
+    /// Whether each index has tries of its own.
+    pub(super) fn fails_by_index(&self) -> bool {
+        self.is_indexed() && self.spec.backoff_limit_per_index.is_some()
+    }
+
+    /// How long to wait before another try, after failures in a row: of the job, or of the index that waits shortest.
     pub(super) fn backoff_left(&self, now: Timestamp) -> Option<Duration> {
-        let last_failure = self
-            .pods
-            .iter()
-            .filter(|pod| self.has_failed(pod))
-            .filter_map(|pod| ended_at(pod))
-            .max()?;
+        if self.fails_by_index() {
+            return self.waiting_indexes(now).into_values().min();
+        }
         let last_success = self
             .pods
             .iter()
             .filter(|pod| pods::phase(pod) == "Succeeded")
             .filter_map(|pod| ended_at(pod))
             .max();
-        if last_success.is_some_and(|success| success > last_failure) {
-            return None;
-        }
-        let failures = u32::try_from(self.failures()).unwrap_or(0).max(1);
-        let delay = FIRST_BACKOFF
-            .saturating_mul(2_u32.saturating_pow(failures - 1))
-            .min(LONGEST_BACKOFF);
-        Some(delay.saturating_sub(pods::elapsed(last_failure, now)))
+        let ends = self
+            .pods
+            .iter()
+            .filter(|pod| self.has_failed(pod))
+            .filter_map(|pod| ended_at(pod));
+        let in_a_row: Vec<Timestamp> = ends.filter(|end| Some(*end) >= last_success).collect();
+        let last = in_a_row.iter().max()?;
+        delay_left(in_a_row.len(), *last, now)
     }
+
+    /// The indexes that have failed, may be tried again, and have to wait for that, each with how long.
+    fn waiting_indexes(&self, now: Timestamp) -> BTreeMap<i32, Duration> {
+        let mut failed: BTreeMap<i32, (i32, Option<Timestamp>)> = BTreeMap::new();
+        let is_open = |index: &i32| !self.succeeded.contains(index) && !self.failed.contains(index);
+        for pod in self
+            .pods
+            .iter()
+            .filter(|pod| self.fails_by_index() && self.has_failed(pod))
+        {
+            let Some(index) = index_of(pod).filter(is_open) else {
+                continue;
+            };
+            let (failures, last) = failed.entry(index).or_default();
+            *failures = (*failures).max(failures_before(pod) + 1);
+            *last = (*last).max(ended_at(pod));
+        }
+        let left = |(index, (failures, last)): (i32, (i32, Option<Timestamp>))| {
+            Some((index, delay_left(usize::try_from(failures).unwrap_or(1), last?, now)?))
+        };
+        failed.into_iter().filter_map(left).collect()
+    }
+}
+
+/// What is left of the delay after so many failures in a row, if anything is.
+fn delay_left(failures: usize, last: Timestamp, now: Timestamp) -> Option<Duration> {
+    let doublings = u32::try_from(failures.saturating_sub(1)).unwrap_or(u32::MAX);
+    let delay = FIRST_BACKOFF
+        .saturating_mul(2_u32.saturating_pow(doublings))
+        .min(LONGEST_BACKOFF);
+    Some(delay.saturating_sub(pods::elapsed(last, now))).filter(|left| !left.is_zero())
 }
 
 /// When the last container of a pod ended, or when it was deleted.

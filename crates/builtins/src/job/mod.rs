@@ -154,9 +154,7 @@ impl Run<'_> {
             let limit = Duration::from_secs(u64::try_from(limit).unwrap_or(0));
             limit.saturating_sub(pods::elapsed(start.0, now))
         });
-        let backoff = self
-            .backoff_left(now)
-            .filter(|left| !left.is_zero() && self.ending().is_none());
+        let backoff = self.backoff_left(now).filter(|_| self.ending().is_none());
         match left.into_iter().chain(backoff).min() {
             Some(after) => Verdict::LookAgain {
                 after,

@@ -119,11 +119,16 @@ impl World {
 
     /// The containers of a pod have ended with this code.
     pub(crate) async fn finish(&self, pod: &str, code: i32) {
+        self.finish_with(pod, code, Duration::ZERO, json!([])).await;
+    }
+
+    /// They have ended so long ago, and these are the pod's conditions.
+    pub(crate) async fn finish_with(&self, pod: &str, code: i32, ago: Duration, conditions: Value) {
         let phase = if code == 0 { "Succeeded" } else { "Failed" };
-        let now = k8s_openapi::jiff::Timestamp::now().to_string();
-        let status = json!({ "phase": phase, "conditions": [], "containerStatuses": [{
+        let then = (k8s_openapi::jiff::Timestamp::now() - ago).to_string();
+        let status = json!({ "phase": phase, "conditions": conditions, "containerStatuses": [{
             "name": "main", "image": "x", "imageID": "x", "ready": false, "restartCount": 0,
-            "state": { "terminated": { "exitCode": code, "finishedAt": now } },
+            "state": { "terminated": { "exitCode": code, "finishedAt": then } },
         }] });
         say_status(&self.client, pod, &status).await;
     }

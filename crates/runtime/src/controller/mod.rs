@@ -20,7 +20,7 @@ use crate::{
     clusters::Clusters,
     dependency::Dependency,
     gate::{self, Passed},
-    metrics::{Gated, Metrics, OfController, OfName, QueueMetrics},
+    metrics::{Metrics, QueueMetrics},
     object::{Key, Target},
     record::Recorder,
     sources::Sources,
@@ -207,11 +207,8 @@ impl<A: Actor> Controller<A> {
         let workers = TaskTracker::new();
         let stop = self.stop.clone();
         let cancellation = Cancellation::new();
-        let labels = OfController {
-            controller: self.mind.name.to_string(),
-        };
         let most = i64::try_from(self.mind.settings.workers).unwrap_or(i64::MAX);
-        self.mind.ground.metrics.most_workers.get_or_create(&labels).set(most);
+        self.mind.metrics.most_workers.set(most);
         for _ in 0..self.mind.settings.workers.max(1) {
             let worker = Worker {
                 mind: Arc::clone(&self.mind),
@@ -387,16 +384,13 @@ impl<A: Actor> Worker<A> {
                 return;
             }
         }
-        let labels = OfController {
-            controller: self.mind.name.to_string(),
-        };
-        let metrics = &self.mind.ground.metrics;
+        let metrics = &self.mind.metrics;
         while let Some(Some(work)) = self.stop.run_until_cancelled(self.queue.get()).await {
-            metrics.workers.get_or_create(&labels).inc();
+            metrics.workers.inc();
             let key = (*work).clone();
             let reconciling = self.mind.reconcile(&key, work.failures(), &self.cancellation);
             let result = self.stop.run_until_cancelled(reconciling).await;
-            metrics.workers.get_or_create(&labels).dec();
+            metrics.workers.dec();
             self.observe_queue();
             let Some((next, writes)) = result else { return };
             let outcome = match next {
@@ -418,12 +412,11 @@ impl<A: Actor> Worker<A> {
                 let Some(passed) = stop.run_until_cancelled(passing).await else {
                     return;
                 };
-                let result = if passed == Passed::Seen { "seen" } else { "late" };
-                let labels = Gated {
-                    controller: mind.name.to_string(),
-                    result,
-                };
-                mind.ground.metrics.gate.get_or_create(&labels).inc();
+                if passed == Passed::Seen {
+                    mind.metrics.gate_seen.inc();
+                } else {
+                    mind.metrics.gate_late.inc();
+                }
                 if let Passed::Late(targets) = passed {
                     tracing::warn!(controller = %mind.name, %key, ?targets, "the cache is late");
                     mind.take_live(key.clone(), targets);
@@ -437,16 +430,10 @@ impl<A: Actor> Worker<A> {
     }
 
     fn observe_queue(&self) {
-        let name = self.mind.name.to_string();
-        let labels = OfName {
-            name: name.clone(),
-            controller: name,
-        };
         let (unfinished, longest) = self
             .queue
             .inspect(|core, now| (core.unfinished_work(now), core.longest_running(now)));
-        let metrics = &self.mind.ground.metrics;
-        metrics.unfinished.get_or_create(&labels).set(unfinished.as_secs_f64());
-        metrics.longest.get_or_create(&labels).set(longest.as_secs_f64());
+        self.mind.metrics.unfinished.set(unfinished.as_secs_f64());
+        self.mind.metrics.longest.set(longest.as_secs_f64());
     }
 }

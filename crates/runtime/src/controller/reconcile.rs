@@ -24,7 +24,7 @@ use crate::{
     events::{self, EventType, Published},
     execute::{Effect, Expect, Hands, Settled, Write},
     gate,
-    metrics::{OfController, Reconciled},
+    metrics::ControllerMetrics,
     object::{Key, Object, Target},
     snapshot::{Entropy, Given, Reads},
     sources::Sources,
@@ -51,8 +51,10 @@ pub(super) struct Mind<A: Actor> {
     pub(super) members: Arc<Members>,
     pub(super) ground: Ground,
     pub(super) settings: Settings,
+    pub(super) metrics: ControllerMetrics,
     settled: Settled,
     events: Published,
+    entropy: Entropy,
     /// What the cache was too late for, by the key that waits for it.
     late: Mutex<HashMap<Key, Vec<Target>>>,
 }
@@ -66,8 +68,10 @@ impl<A: Actor> Mind<A> {
             watches,
             sources,
             members: Arc::default(),
+            metrics: ControllerMetrics::new(&ground.metrics, actor.name()),
             ground,
             settings,
+            entropy: Entropy::fresh(),
             settled: Settled::default(),
             events: Published::default(),
             late: Mutex::default(),
@@ -85,7 +89,9 @@ impl<A: Actor> Mind<A> {
     /// Looks at an object and does what follows. Never panics, and never takes longer than it may.
     pub(super) async fn reconcile(&self, key: &Key, failures: u32, cancellation: &Cancellation) -> (Next, Vec<Write>) {
         let started = tokio::time::Instant::now();
-        let id = uuid::Uuid::new_v4().to_string();
+        // It only has to differ from others, so it needs no randomness of the operating system.
+        let id = uuid::Builder::from_random_bytes(fastrand::u128(..).to_ne_bytes()).into_uuid();
+        let id = id.to_string();
         let span = tracing::info_span!("reconcile", controller = %self.name, object = %key, reconcile = %id);
         let writes = Arc::new(Mutex::new(Vec::new()));
         let looking = self.look(key, id, &writes, cancellation).instrument(span.clone());
@@ -97,43 +103,34 @@ impl<A: Actor> Mind<A> {
                 self.settings.timeout
             ))),
             Err(panic) => {
-                self.ground.metrics.panics.get_or_create(&self.labels()).inc();
+                self.metrics.panics.inc();
                 Err(Failure::retry(format!("it panicked: {}", words_of(&*panic))))
             }
         };
         let (next, result) = match result {
             Ok(next) => {
                 let result = match next {
-                    Next::Done => "success",
-                    Next::After(_) => "requeue_after",
-                    Next::Again | Next::Retry => "requeue",
+                    Next::Done => &self.metrics.succeeded,
+                    Next::After(_) => &self.metrics.requeued_after,
+                    Next::Again | Next::Retry => &self.metrics.requeued,
                 };
                 (next, result)
             }
             Err(failure) => {
                 let _entered = span.enter();
-                self.ground.metrics.errors.get_or_create(&self.labels()).inc();
+                self.metrics.errors.inc();
                 if failure.class == Class::Terminal {
-                    self.ground.metrics.terminal_errors.get_or_create(&self.labels()).inc();
+                    self.metrics.terminal_errors.inc();
                     tracing::error!(error = %failure, "a reconcile failed and is not tried again");
-                    (Next::Done, "error")
+                    (Next::Done, &self.metrics.failed)
                 } else {
                     tracing::warn!(error = %failure, failures, "a reconcile failed and is tried again");
-                    (Next::Retry, "error")
+                    (Next::Retry, &self.metrics.failed)
                 }
             }
         };
-        let labels = Reconciled {
-            controller: self.name.to_string(),
-            result,
-        };
-        self.ground.metrics.reconciles.get_or_create(&labels).inc();
-        let elapsed = started.elapsed().as_secs_f64();
-        self.ground
-            .metrics
-            .reconcile_time
-            .get_or_create(&self.labels())
-            .observe(elapsed);
+        result.inc();
+        self.metrics.reconcile_time.observe(started.elapsed().as_secs_f64());
         let mut writes = std::mem::take(&mut *writes.lock().expect("nothing panics while it holds this"));
         writes.retain(|write: &Write| write.expect != Expect::Version(0));
         (next, writes)
@@ -179,14 +176,14 @@ impl<A: Actor> Mind<A> {
             field_owner: Arc::clone(&self.field_owner),
             actor: Arc::clone(&self.name),
             clusters: self.members.names(),
-            entropy: Entropy::fresh(),
+            entropy: self.entropy.clone(),
         };
         let kept = self.ground.recorder.as_ref().map(|_| given.clone());
         let now = given.now;
         let reads = Reads::from_caches(Arc::clone(&self.sources), Arc::clone(&self.members), live);
         let made = self.plans.make(&object, given, reads)?;
         if made.panicked {
-            self.ground.metrics.panics.get_or_create(&self.labels()).inc();
+            self.metrics.panics.inc();
         }
         tracing::debug!(steps = made.built.plan.len(), "planned");
         self.run(&object, made, now, kept, writes, cancellation).await
@@ -207,18 +204,20 @@ impl<A: Actor> Mind<A> {
             panicked,
             answers,
         } = made;
-        let before = object.value()["status"].take();
-        let conclude = |status: &mut Value, outcomes: &Outcomes<Target, Effect>| match &self.watches.conditions {
-            Conditions::Written => conditions::write(status, &before, object.generation(), now, &account, outcomes),
-            Conditions::LeftToTheActor => {}
-            Conditions::Concluded(conclude) => {
-                let aftermath = Aftermath {
-                    now,
-                    before: &before,
-                    plan: &built.plan,
-                    outcomes,
-                };
-                conclude(status, &aftermath);
+        let conclude = |status: &mut Value, outcomes: &Outcomes<Target, Effect>| {
+            let before = object.status();
+            match &self.watches.conditions {
+                Conditions::Written => conditions::write(status, &before, object.generation(), now, &account, outcomes),
+                Conditions::LeftToTheActor => {}
+                Conditions::Concluded(conclude) => {
+                    let aftermath = Aftermath {
+                        now,
+                        before: &before,
+                        plan: &built.plan,
+                        outcomes,
+                    };
+                    conclude(status, &aftermath);
+                }
             }
         };
         let hands = Hands {
@@ -226,7 +225,10 @@ impl<A: Actor> Mind<A> {
             field_owner: &self.field_owner,
             settled: &self.settled,
             events: &self.events,
-            conclude: &conclude,
+            conclude: match self.watches.conditions {
+                Conditions::LeftToTheActor => None,
+                Conditions::Written | Conditions::Concluded(_) => Some(&conclude),
+            },
             writes: Arc::clone(writes),
             own_version: Mutex::new(object.version()),
             conflicted: false.into(),
@@ -291,12 +293,6 @@ impl<A: Actor> Mind<A> {
         );
         if let Ok(event) = event {
             self.events.publish(self.ground.cache.client(), &event).await;
-        }
-    }
-
-    fn labels(&self) -> OfController {
-        OfController {
-            controller: self.name.to_string(),
         }
     }
 }

@@ -12,7 +12,7 @@ const SUFFIX: usize = 5;
 /// No name is longer, so that what is generated fits wherever Kubernetes generates.
 const LONGEST_PREFIX: usize = 63 - SUFFIX;
 
-/// Randomness that nobody can foresee.
+/// Randomness that nobody can foresee, drawn once for each controller; a reconcile's id makes its own of it.
 #[derive(Clone, Default)]
 pub struct Entropy([u8; 32]);
 
@@ -64,6 +64,7 @@ impl<K> Snapshot<K> {
         while secret.len() < length {
             let mut hasher = Sha256::new();
             hasher.update(self.given().entropy.0);
+            hasher.update(self.given().id.as_bytes());
             hasher.update(block.to_le_bytes());
             hasher.update(purpose.as_bytes());
             let wanted = (length - secret.len()).min(32);

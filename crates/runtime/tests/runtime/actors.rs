@@ -348,7 +348,7 @@ async fn waiting_is_progress_with_a_reason_and_no_error() {
     assert!(running.stop(Duration::from_secs(5)).await);
     assert_eq!(
         scene.metric("controller_runtime_reconcile_errors_total{controller=\"copies\"}"),
-        None
+        Some(0.0)
     );
     let events = scene.events.list(&ListParams::default()).await.unwrap().items;
     assert!(events.is_empty(), "{events:#?}");

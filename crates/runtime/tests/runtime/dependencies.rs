@@ -245,10 +245,11 @@ impl Scene {
     }
 
     fn errors(&self) -> bool {
-        self.ground
-            .metrics
-            .to_text()
-            .contains("controller_runtime_reconcile_errors_total{")
+        let text = self.ground.metrics.to_text();
+        let mut counts = text
+            .lines()
+            .filter(|line| line.starts_with("controller_runtime_reconcile_errors_total{"));
+        counts.any(|line| !line.ends_with(" 0"))
     }
 }
 
