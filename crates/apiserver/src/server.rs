@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::BoxFuture;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use moorline_machinery::status::ApiError;
@@ -44,6 +45,8 @@ pub struct Config {
     pub directory: Option<PathBuf>,
     /// Where it listens; port 0 takes a free one.
     pub listen: SocketAddr,
+    /// A socket that is open already, to listen at instead: for a process that has since gone where it cannot open one.
+    pub listener: Option<std::net::TcpListener>,
     /// The address at which pods reach it, if that is another one: it listens there as well, on the same port, and the
     /// service `kubernetes` leads there.
     pub for_pods: Option<IpAddr>,
@@ -70,6 +73,7 @@ impl Config {
         Self {
             directory: None,
             listen: ([127, 0, 0, 1], 0).into(),
+            listener: None,
             for_pods: None,
             services: SERVICE_RANGE.to_owned(),
             upkeep: Upkeep::Whole,
@@ -134,8 +138,8 @@ pub enum StartError {
 
 impl Embedded {
     /// Starts a server in memory. Once this returns it answers, and what it brings along is there.
-    pub async fn ephemeral(world: Arc<dyn World>) -> Result<Self, StartError> {
-        Self::start(None, &[], SERVICE_RANGE, Upkeep::Whole, world).await
+    pub fn ephemeral(world: Arc<dyn World>) -> BoxFuture<'static, Result<Self, StartError>> {
+        Box::pin(async move { Self::start(None, &[], SERVICE_RANGE, Upkeep::Whole, world).await })
     }
 
     async fn start(
@@ -222,59 +226,85 @@ impl Embedded {
     }
 
     /// Stops: watches end, and everything acknowledged is on disk.
-    pub async fn stop(mut self) {
-        self.core.streams.ended().await;
-        self.controllers.shutdown().await;
-        self.core.store.close();
+    pub fn stop(mut self) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            self.core.streams.ended().await;
+            self.controllers.shutdown().await;
+            self.core.store.close();
+        })
     }
 }
 
 impl ApiServer {
     /// Starts a server and listens. Once this returns it answers, and what it brings along is there.
-    pub async fn start(config: Config) -> Result<Self, StartError> {
-        let Config {
-            directory,
-            listen,
-            for_pods,
-            services,
-            upkeep,
-            world,
-        } = config;
-        let is_known = |address: &IpAddr| address.is_unspecified() || address.is_loopback();
-        let addresses = [Some(listen.ip()), for_pods].into_iter().flatten();
-        let foreign = addresses.filter(|address| !is_known(address));
-        let names: Vec<ServerName> = foreign.map(ServerName::Address).collect();
-        let mut embedded = Embedded::start(directory, &names, &services, upkeep, world).await?;
-        embedded
-            .controllers
-            .spawn(controllers::identity::run(Arc::clone(&embedded.core)));
-        let handler = {
-            let core = Arc::clone(&embedded.core);
-            move |request: Request<Incoming>, peer: Peer| answer(Arc::clone(&core), request, peer)
-        };
-        let tls = Tls::new(&embedded.certificates)?;
-        let open = async |address: SocketAddr| {
-            let opened = serve::listen(address, tls.clone(), Limits::default(), handler.clone()).await;
-            opened.map_err(|source| StartError::Listen { address, source })
-        };
-        let listening = open(listen).await?;
-        let for_pods = match for_pods {
-            Some(address) => Some(open((address, listening.address().port()).into()).await?),
-            None => None,
-        };
-        let server = Self {
-            embedded,
-            listening,
-            for_pods,
-        };
-        let address = server.for_pods.as_ref().map_or(server.address(), Listening::address);
-        // Nobody but this machine reaches the loopback, and where all addresses are listened on, which one pods reach
-        // is for whoever runs them to say.
-        if !address.ip().is_loopback() && !address.ip().is_unspecified() {
-            let advertised = server.advertise(address).await;
-            advertised.map_err(|error| StartError::Prepare(error.to_string()))?;
-        }
-        Ok(server)
+    pub fn start(config: Config) -> BoxFuture<'static, Result<Self, StartError>> {
+        Box::pin(async move {
+            let Config {
+                directory,
+                listen,
+                listener,
+                for_pods,
+                services,
+                upkeep,
+                world,
+            } = config;
+            let listen = match &listener {
+                None => listen,
+                Some(open) => open.local_addr().map_err(|source| StartError::Listen {
+                    address: listen,
+                    source,
+                })?,
+            };
+            let is_known = |address: &IpAddr| address.is_unspecified() || address.is_loopback();
+            let addresses = [Some(listen.ip()), for_pods].into_iter().flatten();
+            let foreign = addresses.filter(|address| !is_known(address));
+            let names: Vec<ServerName> = foreign.map(ServerName::Address).collect();
+            let mut embedded = Embedded::start(directory, &names, &services, upkeep, world).await?;
+            embedded
+                .controllers
+                .spawn(controllers::identity::run(Arc::clone(&embedded.core)));
+            let handler = {
+                let core = Arc::clone(&embedded.core);
+                move |request: Request<Incoming>, peer: Peer| answer(Arc::clone(&core), request, peer)
+            };
+            let tls = Tls::new(&embedded.certificates)?;
+            let open = async |address: SocketAddr| {
+                let opened = serve::listen(address, tls.clone(), Limits::default(), handler.clone()).await;
+                opened.map_err(|source| StartError::Listen { address, source })
+            };
+            let listening = match listener {
+                None => open(listen).await?,
+                Some(listener) => {
+                    let opened = listener
+                        .set_nonblocking(true)
+                        .and_then(|()| tokio::net::TcpListener::from_std(listener))
+                        .and_then(|listener| {
+                            serve::listen_on(listener, tls.clone(), Limits::default(), handler.clone())
+                        });
+                    opened.map_err(|source| StartError::Listen {
+                        address: listen,
+                        source,
+                    })?
+                }
+            };
+            let for_pods = match for_pods {
+                Some(address) => Some(open((address, listening.address().port()).into()).await?),
+                None => None,
+            };
+            let server = Self {
+                embedded,
+                listening,
+                for_pods,
+            };
+            let address = server.for_pods.as_ref().map_or(server.address(), Listening::address);
+            // Nobody but this machine reaches the loopback, and where all addresses are listened on, which one pods reach
+            // is for whoever runs them to say.
+            if !address.ip().is_loopback() && !address.ip().is_unspecified() {
+                let advertised = server.advertise(address).await;
+                advertised.map_err(|error| StartError::Prepare(error.to_string()))?;
+            }
+            Ok(server)
+        })
     }
 
     /// Says at which address pods reach the server: the endpoints of the service `kubernetes`. Not the loopback, which
@@ -322,16 +352,18 @@ impl ApiServer {
     }
 
     /// Stops: watches end, answers under way are finished within `patience`, and everything acknowledged is on disk.
-    pub async fn stop(self, patience: Duration) -> Stopped {
-        let for_pods = async {
-            match self.for_pods {
-                Some(listening) => Some(listening.stop(patience).await),
-                None => None,
-            }
-        };
-        let (stopped, _) = tokio::join!(self.listening.stop(patience), for_pods);
-        self.embedded.stop().await;
-        stopped
+    pub fn stop(self, patience: Duration) -> BoxFuture<'static, Stopped> {
+        Box::pin(async move {
+            let for_pods = async {
+                match self.for_pods {
+                    Some(listening) => Some(listening.stop(patience).await),
+                    None => None,
+                }
+            };
+            let (stopped, _) = tokio::join!(self.listening.stop(patience), for_pods);
+            self.embedded.stop().await;
+            stopped
+        })
     }
 }
 

@@ -11,6 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use http::{Method, Request, Response, StatusCode, request::Parts};
 use http_body::Body as HttpBody;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
@@ -75,31 +76,42 @@ impl ApiService {
         response
     }
 
-    async fn dispatch(&self, parts: &Parts, body: Bytes) -> Result<Response<Body>, ApiError> {
-        let query = Query::parse(parts.uri.query().unwrap_or_default());
-        let path = parts.uri.path();
-        match path::parse(path) {
-            Some(found) => self.resource(parts, &found, &query, body).await,
-            None => self.other(parts, path.trim_end_matches('/'), &query).await,
-        }
+    /// Behind a pointer, as [`stream`](Self::stream) is: a future is compiled where it is waited for, and this one is
+    /// most of the server.
+    fn dispatch<'a>(&'a self, parts: &'a Parts, body: Bytes) -> BoxFuture<'a, Result<Response<Body>, ApiError>> {
+        Box::pin(async move {
+            let query = Query::parse(parts.uri.query().unwrap_or_default());
+            let path = parts.uri.path();
+            match path::parse(path) {
+                Some(found) => self.resource(parts, &found, &query, body).await,
+                None => self.other(parts, path.trim_end_matches('/'), &query).await,
+            }
+        })
     }
 
     /// Answers a request that leads into a pod, whose body is none of the server's business.
-    async fn stream(&self, parts: Parts, path: &ResourcePath, body: RequestBody) -> Result<Response<Body>, ApiError> {
-        let query = Query::parse(parts.uri.query().unwrap_or_default());
-        let verb = Verb::of(&parts.method, path, false).ok_or_else(ApiError::method_not_allowed)?;
-        let action = Action::from(ResourceAction::of(verb, path));
-        self.core.authorizer.permit(&self.user, &action)?;
-        self.served(path, verb)?;
-        streams::answer(StreamCall {
-            core: &self.core,
-            user: &self.user,
-            path,
-            query: &query,
-            parts,
-            body,
+    fn stream<'a>(
+        &'a self,
+        parts: Parts,
+        path: &'a ResourcePath,
+        body: RequestBody,
+    ) -> BoxFuture<'a, Result<Response<Body>, ApiError>> {
+        Box::pin(async move {
+            let query = Query::parse(parts.uri.query().unwrap_or_default());
+            let verb = Verb::of(&parts.method, path, false).ok_or_else(ApiError::method_not_allowed)?;
+            let action = Action::from(ResourceAction::of(verb, path));
+            self.core.authorizer.permit(&self.user, &action)?;
+            self.served(path, verb)?;
+            streams::answer(StreamCall {
+                core: &self.core,
+                user: &self.user,
+                path,
+                query: &query,
+                parts,
+                body,
+            })
+            .await
         })
-        .await
     }
 
     /// The resource that a path is about, if there is one.

@@ -39,6 +39,7 @@ mod wake;
 use std::pin::Pin;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::ReplicationController;
 use moorline_runtime::{Actor, Controller, Ground, Replayers, Running, Settings};
@@ -49,28 +50,30 @@ pub struct Builtins {
 }
 
 /// Starts all of them on this ground, and returns when their caches are filled and they are at work.
-pub async fn start(ground: &Ground, settings: &Settings) -> Builtins {
-    let controllers = vec![
-        warm_up(&replicas::Replicas::<ReplicaSet>::new(), ground, settings),
-        warm_up(&replicas::Replicas::<ReplicationController>::new(), ground, settings),
-        warm_up(&deployment::Deployments, ground, settings),
-        warm_up(&statefulset::StatefulSets, ground, settings),
-        warm_up(&daemonset::DaemonSets, ground, settings),
-        warm_up(&job::Jobs, ground, settings),
-        warm_up(&job::OrphansOfJobs, ground, settings),
-        warm_up(&cronjob::CronJobs, ground, settings),
-        warm_up(&endpoints::SlicesOfServices, ground, settings),
-        warm_up(&endpoints::EndpointsOfServices, ground, settings),
-        warm_up(&endpoints::MirroredEndpoints, ground, settings),
-        warm_up(&disruption::DisruptionBudgets, ground, settings),
-        warm_up(&volumes::Claims, ground, settings),
-        warm_up(&volumes::Volumes, ground, settings),
-    ];
-    let mut running = Vec::with_capacity(controllers.len());
-    for controller in controllers {
-        running.push(controller.await);
-    }
-    Builtins { running }
+pub fn start<'a>(ground: &'a Ground, settings: &'a Settings) -> BoxFuture<'a, Builtins> {
+    Box::pin(async move {
+        let controllers = vec![
+            warm_up(&replicas::Replicas::<ReplicaSet>::new(), ground, settings),
+            warm_up(&replicas::Replicas::<ReplicationController>::new(), ground, settings),
+            warm_up(&deployment::Deployments, ground, settings),
+            warm_up(&statefulset::StatefulSets, ground, settings),
+            warm_up(&daemonset::DaemonSets, ground, settings),
+            warm_up(&job::Jobs, ground, settings),
+            warm_up(&job::OrphansOfJobs, ground, settings),
+            warm_up(&cronjob::CronJobs, ground, settings),
+            warm_up(&endpoints::SlicesOfServices, ground, settings),
+            warm_up(&endpoints::EndpointsOfServices, ground, settings),
+            warm_up(&endpoints::MirroredEndpoints, ground, settings),
+            warm_up(&disruption::DisruptionBudgets, ground, settings),
+            warm_up(&volumes::Claims, ground, settings),
+            warm_up(&volumes::Volumes, ground, settings),
+        ];
+        let mut running = Vec::with_capacity(controllers.len());
+        for controller in controllers {
+            running.push(controller.await);
+        }
+        Builtins { running }
+    })
 }
 
 /// All of them, to replay what was recorded of any.
@@ -109,7 +112,9 @@ type Starting = Pin<Box<dyn Future<Output = Running> + Send>>;
 
 impl Builtins {
     /// Stops all of them: what is under way is finished, within this time.
-    pub async fn stop(self, within: Duration) {
-        futures_util::future::join_all(self.running.into_iter().map(|running| running.stop(within))).await;
+    pub fn stop(self, within: Duration) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            futures_util::future::join_all(self.running.into_iter().map(|running| running.stop(within))).await;
+        })
     }
 }

@@ -110,7 +110,15 @@ where
     H: Fn(Request<Incoming>, Peer) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Response<Body>> + Send + 'static,
 {
-    let listener = TcpListener::bind(address).await?;
+    listen_on(TcpListener::bind(address).await?, tls, limits, handler)
+}
+
+/// Listens at a socket that is open already.
+pub fn listen_on<H, F>(listener: TcpListener, tls: Tls, limits: Limits, handler: H) -> io::Result<Listening>
+where
+    H: Fn(Request<Incoming>, Peer) -> F + Clone + Send + Sync + 'static,
+    F: Future<Output = Response<Body>> + Send + 'static,
+{
     let address = listener.local_addr()?;
     let (stop, stopping) = watch::channel(None);
     let serve = connection::Serve {
