@@ -4,12 +4,14 @@
 
 mod downward;
 mod expand;
+mod file;
 mod services;
 
 use std::collections::BTreeMap;
 
 pub(crate) use downward::{Facts, field, resource};
 pub(crate) use expand::expand;
+pub(crate) use file::read as read_file;
 use k8s_openapi::api::core::v1::{ConfigMap, Container, Secret, Service};
 pub(crate) use services::variables as service_variables;
 
@@ -25,6 +27,10 @@ pub(crate) enum EnvError {
         namespace: String,
         name: String,
     },
+    #[error("environment file {path:?} in volume {volume:?} not found")]
+    MissingFile { volume: String, path: String },
+    #[error("environment variable key {key:?} not found in file {path:?}")]
+    MissingVariable { key: String, path: String },
     #[error("{0}")]
     Field(String),
 }
@@ -34,6 +40,8 @@ pub(crate) enum EnvError {
 pub(crate) struct References {
     pub(crate) config_maps: Vec<String>,
     pub(crate) secrets: Vec<String>,
+    /// Files of variables: the volume, and the path in it.
+    pub(crate) files: Vec<(String, String)>,
 }
 
 /// The objects referred to, by name. One that is not there is absent.
@@ -41,6 +49,8 @@ pub(crate) struct References {
 pub(crate) struct Objects {
     pub(crate) config_maps: BTreeMap<String, ConfigMap>,
     pub(crate) secrets: BTreeMap<String, Secret>,
+    /// The variables of files, by volume and path.
+    pub(crate) files: BTreeMap<(String, String), BTreeMap<String, String>>,
 }
 
 /// What a container's environment refers to.
@@ -66,7 +76,13 @@ pub(crate) fn references(container: &Container) -> References {
         found
             .secrets
             .extend(source.secret_key_ref.as_ref().map(|secret| secret.name.clone()));
+        let file = source.file_key_ref.as_ref();
+        found
+            .files
+            .extend(file.map(|file| (file.volume_name.clone(), file.path.clone())));
     }
+    found.files.sort();
+    found.files.dedup();
     for list in [&mut found.config_maps, &mut found.secrets] {
         list.sort();
         list.dedup();
@@ -183,6 +199,23 @@ fn from_source(
                 key: wanted.key.clone(),
                 namespace,
                 name: wanted.name.clone(),
+            }),
+        };
+    }
+    if let Some(wanted) = &source.file_key_ref {
+        let optional = wanted.optional == Some(true);
+        let place = (wanted.volume_name.clone(), wanted.path.clone());
+        let variables = objects.files.get(&place);
+        return match variables.map(|variables| variables.get(&wanted.key)) {
+            Some(Some(value)) => Ok(Some(value.clone())),
+            _ if optional => Ok(None),
+            Some(None) => Err(EnvError::MissingVariable {
+                key: wanted.key.clone(),
+                path: wanted.path.clone(),
+            }),
+            None => Err(EnvError::MissingFile {
+                volume: wanted.volume_name.clone(),
+                path: wanted.path.clone(),
             }),
         };
     }

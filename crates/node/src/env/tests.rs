@@ -104,3 +104,26 @@ fn services_are_told_by_variables() {
     assert_eq!(env["RED_IS_PORT"], "tcp://10.0.0.11:6379");
     assert_eq!(env["RED_IS_PORT_6379_TCP_ADDR"], "10.0.0.11");
 }
+
+#[test]
+fn a_variable_comes_out_of_a_file_in_a_volume() {
+    let from = |key: &str, path: &str, optional: bool| {
+        container(json!({ "name": "c", "env": [{ "name": "A", "valueFrom": { "fileKeyRef":
+            { "volumeName": "v", "path": path, "key": key, "optional": optional } } }] }))
+    };
+    let mut objects = Objects::default();
+    let place = ("v".to_owned(), "f".to_owned());
+    objects
+        .files
+        .insert(place.clone(), [("K".to_owned(), "1".to_owned())].into());
+    assert_eq!(references(&from("K", "f", false)).files, [place]);
+    let told = |container: &Container| resolved(&pod(), container, &objects, &[]);
+    assert_eq!(told(&from("K", "f", false)).unwrap()["A"], "1");
+    for (key, path, words) in [
+        ("L", "f", "environment variable key \"L\" not found in file \"f\""),
+        ("K", "g", "environment file \"g\" in volume \"v\" not found"),
+    ] {
+        assert_eq!(told(&from(key, path, false)).unwrap_err().to_string(), words);
+        assert!(!told(&from(key, path, true)).unwrap().contains_key("A"));
+    }
+}

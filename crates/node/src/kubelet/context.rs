@@ -70,6 +70,16 @@ impl Context {
             .join(format!("{}_{}_{uid}", key.namespace, key.name))
     }
 
+    /// Lets go of the images of pods for which this is true, by their UID.
+    pub(crate) async fn release_images(&self, of: impl Fn(&str) -> bool) -> moorline_image::Result<()> {
+        for holder in self.images.pins().await?.into_keys() {
+            if holder.split_once('.').is_some_and(|(uid, _)| of(uid)) {
+                self.images.unpin(&holder).await?;
+            }
+        }
+        Ok(())
+    }
+
     pub(crate) fn log(&self, pod: &Pod, container: &str, attempt: u32) -> PathBuf {
         self.log_directory(pod).join(container).join(format!("{attempt}.log"))
     }
@@ -79,6 +89,14 @@ impl Context {
 pub(crate) fn run_id(pod: &Pod) -> Result<run::PodId, String> {
     let uid = pod.metadata.uid.as_deref().unwrap_or("");
     uid.parse().map_err(|error: run::InvalidId| error.to_string())
+}
+
+/// Who keeps the image of a container, or of a volume that the container mounts. A UID has no dot in it.
+pub(crate) fn image_holder(uid: &str, container: &str, volume: Option<&str>) -> String {
+    match volume {
+        None => format!("{uid}.{container}"),
+        Some(volume) => format!("{uid}.{container}.{volume}"),
+    }
 }
 
 /// Its name in the network.

@@ -175,6 +175,11 @@ impl Desk {
                 tracing::warn!(pod = %id, %error, "what a pod left could not be removed");
             }
         }
+        let pods = self.context.shared.runtime.list();
+        let there: BTreeSet<&str> = pods.iter().map(|pod| pod.spec.id.as_str()).collect();
+        if let Err(error) = self.context.shared.release_images(|uid| !there.contains(uid)).await {
+            tracing::warn!(%error, "images of pods that are gone could not be let go");
+        }
     }
 
     /// Whether the node takes a pod that is new to it.

@@ -10,7 +10,7 @@ use moorline_image::{Error as ImageError, Image};
 
 use super::{
     adopt::{self, labels},
-    context::{NodeContext, run_id},
+    context::{NodeContext, image_holder, run_id},
     prepare::{shared_files, told},
     spec::{self, ImageFacts, Making},
 };
@@ -20,7 +20,7 @@ use crate::{
     key::Key,
     pod::{Attempt, Ended, Kind, State},
     probe::{Exec, ExecError, ExecOutcome},
-    volume::Volumes,
+    volume::{Place, Volumes},
 };
 
 /// Which container, of which pod, for the how-manieth time.
@@ -72,6 +72,7 @@ pub(crate) async fn start(context: &NodeContext, order: &Order) -> Result<Attemp
         policy: order.container.image_pull_policy.as_deref(),
     };
     let image = image(context, order, wanted, &tell).await.map_err(unavailable)?;
+    keep_image(context, order, None, &image).await.map_err(unavailable)?;
     let image_volumes = image_volumes(context, order, &tell).await.map_err(unavailable)?;
     let config = |reason: &'static str, message: String| {
         tell(Severity::Warning, "Failed", format!("Error: {message}"));
@@ -189,9 +190,23 @@ async fn image_volumes(
             policy: source.pull_policy.as_deref(),
         };
         let image = image(context, order, wanted, tell).await?;
+        keep_image(context, order, Some(&volume.name), &image).await?;
         found.insert(volume.name.clone(), image.layers.iter().rev().cloned().collect());
     }
     Ok(found)
+}
+
+/// Keeps an image's layers for as long as the pod is there, whoever removes the image.
+async fn keep_image(
+    context: &NodeContext,
+    order: &Order,
+    volume: Option<&str>,
+    image: &Image,
+) -> Result<(), (&'static str, String)> {
+    let uid = order.pod.metadata.uid.as_deref().unwrap_or("");
+    let holder = image_holder(uid, &order.container.name, volume);
+    let pinned = context.shared.images.pin(image, &holder).await;
+    pinned.map_err(|error| ("ErrImagePull", told(&error)))
 }
 
 /// Has an image, by its policy.
@@ -280,6 +295,16 @@ async fn environment(context: &NodeContext, order: &Order) -> Result<BTreeMap<St
     for name in wanted.secrets {
         if let Some(secret) = secrets.get_opt(&name).await.map_err(|error| error.to_string())? {
             objects.secrets.insert(name, secret);
+        }
+    }
+    for (volume, path) in wanted.files {
+        let Some(Place::Path { path: root, .. }) = order.volumes.places.get(&volume) else {
+            return Err(format!(
+                "cannot read the environment file {path:?}: volume {volume:?} is no directory of this node"
+            ));
+        };
+        if let Some(variables) = env::read_file(root, &path)? {
+            objects.files.insert((volume, path), variables);
         }
     }
     let facts = Facts {

@@ -112,3 +112,69 @@ async fn a_claim_keeps_data_from_one_pod_to_the_next() {
     tokio::time::timeout(PATIENCE, gone).await.unwrap().unwrap();
     bench.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_variable_comes_from_a_file_that_another_container_wrote() {
+    let Some(bench) = Bench::start(&["node-1"]).await else {
+        return;
+    };
+    let mut first = shell("first", "printf \"A='one two'\\n\" >/v/env");
+    first["volumeMounts"] = json!([{ "name": "v", "mountPath": "/v" }]);
+    let from = |key: &str, optional: bool| json!({ "fileKeyRef": { "volumeName": "v", "path": "env", "key": key, "optional": optional } });
+    let mut second = shell("c", "echo \"$A, ${B-nothing}\"");
+    second["env"] =
+        json!([{ "name": "A", "valueFrom": from("A", false) }, { "name": "B", "valueFrom": from("B", true) }]);
+    let spec = |main: &serde_json::Value| {
+        json!({ "restartPolicy": "Never", "initContainers": [first], "containers": [main],
+        "volumes": [{ "name": "v", "emptyDir": {} }] })
+    };
+    bench.create("p", spec(&second)).await;
+    bench.over("p").await;
+    assert_eq!(bench.log("p").await, "one two, nothing\n");
+    second["env"][1]["valueFrom"]["fileKeyRef"]["optional"] = json!(false);
+    bench.create("q", spec(&second)).await;
+    let waiting = |pod: &k8s_openapi::api::core::v1::Pod| {
+        let status = pod
+            .status
+            .as_ref()?
+            .container_statuses
+            .as_ref()?
+            .first()?
+            .state
+            .as_ref()?;
+        status.waiting.as_ref()?.message.clone()
+    };
+    let refused = |pod: &k8s_openapi::api::core::v1::Pod| waiting(pod).is_some_and(|message| message.contains("\"B\""));
+    bench.until("q", "told what its file lacks", refused).await;
+    bench.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_image_that_is_removed_stays_for_the_pod_that_runs_it_and_no_longer() {
+    let Some(bench) = Bench::start(&["node-1"]).await else {
+        return;
+    };
+    let images = bench.config.images.clone().unwrap();
+    let images = moorline_image::ImageStore::open(
+        images,
+        moorline_image::Options {
+            recipes: Vec::new(),
+            ..Default::default()
+        },
+    )
+    .await
+    .unwrap();
+    let layer = images.get(crate::bench::IMAGE).await.unwrap().layers[0].clone();
+    bench
+        .create("p", json!({ "containers": [shell("c", "sleep 1000")] }))
+        .await;
+    bench.running("p").await;
+    images.remove(crate::bench::IMAGE).await.unwrap();
+    assert!(images.get(crate::bench::IMAGE).await.is_err());
+    assert!(layer.join("bin/busybox").exists(), "the pod still needs it");
+    bench.deleted("p").await;
+    assert!(images.pins().await.unwrap().is_empty());
+    images.collect_garbage().await.unwrap();
+    assert!(!layer.exists(), "nobody needs it any more");
+    bench.finish().await;
+}

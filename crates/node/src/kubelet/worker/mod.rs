@@ -329,6 +329,10 @@ impl Worker {
             tracing::warn!(pod = %Key::of(&*self.pod), error = told(&error), "a pod's containers could not be removed");
             return false;
         }
+        if let Err(error) = self.context.shared.release_images(|uid| uid == id.as_str()).await {
+            tracing::warn!(pod = %Key::of(&*self.pod), error = told(&error), "a pod's images could not be let go");
+            return false;
+        }
         let (context, pod) = (self.context.clone(), self.pod.clone());
         let cleaned = tokio::task::spawn_blocking(move || {
             if let Ok(id) = net_id(&pod) {
