@@ -1,13 +1,19 @@
 //! `moorline down`: ends an instance and its pods.
 
-use std::{path::PathBuf, time::Duration};
+use std::{path::PathBuf, process::Stdio, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
-use moorline_node::Machine;
+use moorline_node::{
+    Machine,
+    container::rootless::{self, Net, Stay},
+};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::{instance::Instance, say};
+use crate::{
+    instance::{Instance, is_root},
+    say,
+};
 
 /// How long an instance may take to end before it is killed.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -27,6 +33,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if !instance.exists() {
         return say(&format!("there is nothing in {}", instance.directory().display()));
     }
+    if !is_root() {
+        // What is left is in the namespaces of its user, and files belong to the users of images.
+        rootless::enter(instance.directory(), Stay::Passing, Net::Pods, Stdio::null())?;
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -37,6 +47,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     };
     let ended = runtime.block_on(Machine::purge_stopped(&instance.machine(0, None)));
     ended.context("cannot end the pods")?;
+    rootless::release(instance.directory()).context("cannot give up the namespaces of the pods")?;
     if arguments.purge {
         instance.remove()?;
     }

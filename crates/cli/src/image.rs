@@ -5,6 +5,7 @@ use std::{
     fs::File,
     io::{IsTerminal as _, Write as _},
     path::{Path, PathBuf},
+    process::Stdio,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
@@ -14,7 +15,10 @@ use clap::{Args, Subcommand, ValueEnum};
 use moorline_image::{
     ArchiveFormat, Credentials, Event, Image, ImageStore, Options, Origin, Progress, Recipe, Reference,
 };
+use moorline_node::container::rootless::{self, Net, Stay};
 use serde_json::{Value, json};
+
+use crate::instance::is_root;
 
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -99,6 +103,11 @@ enum Format {
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<()> {
+    // Files of images belong to many users; a plain user has those only in namespaces.
+    if !is_root() && rootless::lacking(Stay::Passing).is_empty() {
+        let directory = crate::instance::data_directory(arguments.data_dir.clone())?;
+        rootless::enter(&directory, Stay::Passing, Net::Machine, Stdio::inherit())?;
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail};
-use moorline_node::{MachineConfig, NodeConfig, SimulatedConfig};
+use moorline_node::{MachineConfig, NodeConfig, SimulatedConfig, container::rootless};
 
 /// An instance, running or not.
 pub(crate) struct Instance {
@@ -27,6 +27,10 @@ pub(crate) fn is_root() -> bool {
 
 /// The directory that was named, or the one that instances have otherwise.
 pub(crate) fn data_directory(named: Option<PathBuf>) -> Result<PathBuf> {
+    // Root of namespaces of its own is still the user that it was.
+    if let Some(inside) = rootless::inside() {
+        return Ok(inside.directory);
+    }
     if let Some(named) = named {
         return std::path::absolute(&named).with_context(|| format!("cannot use {} as a directory", named.display()));
     }
@@ -151,9 +155,11 @@ impl Instance {
             )),
             ..NodeConfig::new(format!("node-{}", number + 1))
         });
+        let given = rootless::inside().and_then(|inside| inside.cgroup);
         MachineConfig {
             nodes: nodes.collect(),
             simulated,
+            cgroup_parent: given.unwrap_or_else(|| PathBuf::from("/")),
             ..MachineConfig::new(&self.directory, self.name())
         }
     }

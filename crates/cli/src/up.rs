@@ -3,8 +3,8 @@
 use std::{
     fs::File,
     io::{IsTerminal as _, Write as _},
-    net::SocketAddr,
-    os::unix::process::CommandExt as _,
+    net::{SocketAddr, TcpListener},
+    os::{fd::OwnedFd, unix::process::CommandExt as _},
     path::PathBuf,
     process::{Command, Stdio},
     sync::Arc,
@@ -16,7 +16,13 @@ use clap::Args;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{Api, Client, api::ListParams};
 use moorline_apiserver::server::{ApiServer, Config};
-use moorline_node::{Machine, SimulatedConfig};
+use moorline_node::{
+    Machine, SimulatedConfig,
+    container::{
+        self, Missing,
+        rootless::{self, Net, Stay},
+    },
+};
 use moorline_runtime::{Ground, Recorder, Ring, Settings};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -67,17 +73,10 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let instance = Instance::at(arguments.data_dir.clone())?;
-    if !is_root() && arguments.nodes > 0 {
-        bail!(
-            "running containers needs root: start it with sudo, or with --nodes 0 --simulated 3 for nodes that only seem to \
-             run pods, or run `moorline apiserver` for the API alone"
-        );
-    }
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .context("cannot start")?;
-    if let Some(status) = runtime.block_on(running(&instance))? {
+    // One thread alone: what follows may enter other namespaces, which no process with more can do.
+    let asking = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let asked = asking.context("cannot start")?.block_on(running(&instance))?;
+    if let Some(status) = asked {
         return say(&format!(
             "already up: {} at {}\n{}{}",
             counted(status.nodes.len(), status.simulated),
@@ -86,6 +85,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             how_to_reach(&instance)
         ));
     }
+    if !is_root() && arguments.nodes > 0 {
+        without_root(&instance, arguments)?;
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start")?;
     let result = if arguments.detach {
         runtime.block_on(detach(&instance))
     } else {
@@ -94,6 +100,77 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     // Threads that wait for pods wait for as long as those run; nothing is lost with them.
     runtime.shutdown_background();
     result
+}
+
+/// Enters namespaces in which this user is root, and starts there anew; a process that is to go to the background does
+/// so once it is there.
+fn without_root(instance: &Instance, arguments: &Arguments) -> Result<()> {
+    let missing = rootless::lacking(Stay::Lasting);
+    if !missing.is_empty() {
+        let missing: Vec<String> = missing.iter().map(ToString::to_string).collect();
+        let missing = missing.join("\n- ");
+        bail!(
+            "running containers without root needs what this machine lacks:\n- {missing}\nor start it with sudo, or with \
+             --nodes 0 --simulated 3 for nodes that only seem to run pods, or run `moorline apiserver` for the API alone"
+        );
+    }
+    if arguments.outside {
+        bail!("--outside needs root: pods of a plain user are in a network of their own, without a way out of it");
+    }
+    if arguments.detach {
+        return Ok(());
+    }
+    // Clients are on the machine's own network, which cannot be reached from inside.
+    let address = listen_at(instance, arguments);
+    let listener = TcpListener::bind(address).with_context(|| format!("cannot listen on {address}"))?;
+    let inside = rootless::enter(
+        instance.directory(),
+        Stay::Lasting,
+        Net::Pods,
+        OwnedFd::from(listener).into(),
+    );
+    match inside.context("cannot run without root")? {}
+}
+
+/// The socket that [`without_root`] opened, if this process is inside.
+fn listener_from_outside() -> Result<Option<TcpListener>> {
+    if rootless::inside().is_none() {
+        return Ok(None);
+    }
+    let socket = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).context("cannot take over the socket")?;
+    Ok(Some(TcpListener::from(socket)))
+}
+
+/// What is not as with root.
+fn without_root_lacks() -> Vec<String> {
+    if rootless::inside().is_none() {
+        return Vec::new();
+    }
+    let mut lacks = vec![
+        "without root: pods are reached by kubectl port-forward, exec and logs; their addresses exist in a network of \
+         their own"
+            .to_owned(),
+        "without root: images are not fetched when a pod asks for them; fetch them with `moorline image pull`, or build \
+         or import them"
+            .to_owned(),
+    ];
+    let controllers = container::missing().into_iter().filter_map(|what| match what {
+        Missing::Controller(name) => Some(name),
+        _ => None,
+    });
+    let controllers: Vec<String> = controllers.collect();
+    if !controllers.is_empty() {
+        lacks.push(format!(
+            "without root: limits that need the control group controllers {} are not kept; nobody gave them to this user",
+            controllers.join(", ")
+        ));
+    }
+    lacks
+}
+
+fn listen_at(instance: &Instance, arguments: &Arguments) -> SocketAddr {
+    let last = || ([127, 0, 0, 1], instance.last_port()).into();
+    arguments.listen.unwrap_or_else(last)
 }
 
 /// How an instance is that somebody runs; `None` if nobody does.
@@ -221,12 +298,10 @@ async fn serve(instance: &Instance, arguments: &Arguments) -> Result<()> {
         .await
         .context("cannot open the network of pods")?;
     let ranges = network.ranges();
-    let listen = arguments
-        .listen
-        .unwrap_or_else(|| ([127, 0, 0, 1], instance.last_port()).into());
     let server = ApiServer::start(Config {
         directory: Some(instance.directory().join("api")),
-        listen,
+        listen: listen_at(instance, arguments),
+        listener: listener_from_outside()?,
         for_pods: Some(ranges.host_address().into()),
         services: ranges.services().to_string(),
         ..Config::ephemeral()
@@ -254,7 +329,7 @@ async fn serve(instance: &Instance, arguments: &Arguments) -> Result<()> {
     server.set_pod_access(Arc::new(Pods::new(Arc::clone(&machine))));
     let address = format!("https://{}", server.address());
     // Another firewall that drops what pods send is the owner's to mend; everything else works all the same.
-    let mut warnings = Vec::new();
+    let mut warnings = without_root_lacks();
     if let Err(error) = machine.verify_network().await {
         let error = anyhow::Error::from(error);
         tracing::warn!("{error:#}");
@@ -292,6 +367,7 @@ async fn serve(instance: &Instance, arguments: &Arguments) -> Result<()> {
     server.stop(PATIENCE).await;
     if why == Ending::EndPods {
         Machine::purge_stopped(&purged).await.context("cannot end the pods")?;
+        rootless::release(instance.directory()).context("cannot give up the namespaces of the pods")?;
     }
     drop(held);
     Ok(())

@@ -28,7 +28,7 @@
 //! - The executable calls [`shim::run_if_asked`] before anything else, because shims and launchers are this same
 //!   executable run again. [`Config::program`] names another one where it cannot.
 //! - cgroups are mounted at `/sys/fs/cgroup`: v1, v2 or both side by side.
-//! - It runs as root; a plain user gets an error that says so, see [`missing`].
+//! - It runs as root, of the machine or of namespaces that a plain user has made: see [`rootless`].
 
 mod cgroup;
 mod error;
@@ -37,6 +37,7 @@ mod id;
 mod launch;
 mod log;
 mod mounts;
+pub mod rootless;
 mod runtime;
 pub mod shim;
 mod spec;

@@ -120,6 +120,8 @@ impl Network {
         let directory = Directory::open(&config.directory)?;
         let lock = directory.lock()?;
         let mut netlink = Netlink::open()?;
+        // Up already, but in a network that a plain user has just made.
+        netlink.set_up(LOOPBACK)?;
         let instance = claim(&config, &directory, &mut netlink)?;
         let ranges = instance.ranges;
         let mut state = State::new(instance);

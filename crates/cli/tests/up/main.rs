@@ -5,6 +5,7 @@
 
 mod databases;
 mod instance;
+mod rootless;
 
 use std::{fs, process::Command};
 

@@ -1,6 +1,7 @@
 //! Writing limits.
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
 };
@@ -14,8 +15,30 @@ use crate::{
 const DEFAULT_PERIOD_MICROS: u64 = 100_000;
 
 impl Group<'_> {
-    /// Sets what `resources` says, and lifts the limits of which it says nothing. The group exists.
+    /// Sets what `resources` says, and lifts the limits of which it says nothing. The group exists. A plain user is not
+    /// given every controller: there, what cannot be limited is not, of which its owner was warned.
     pub(crate) fn limit(&self, resources: &Resources) -> Result<()> {
+        if self.hierarchies.lenient {
+            let given = self.given_controllers();
+            return self.limit_what_can_be(&Resources {
+                memory_limit_bytes: resources.memory_limit_bytes.filter(|_| given.contains("memory")),
+                cpu_shares: resources.cpu_shares.filter(|_| given.contains("cpu")),
+                cpu_quota_micros: resources.cpu_quota_micros.filter(|_| given.contains("cpu")),
+                pids_limit: resources.pids_limit.filter(|_| given.contains("pids")),
+                cpuset_cpus: resources.cpuset_cpus.clone().filter(|_| given.contains("cpuset")),
+                ..resources.clone()
+            });
+        }
+        self.limit_what_can_be(resources)
+    }
+
+    fn given_controllers(&self) -> BTreeSet<String> {
+        let directory = self.unified_directory().unwrap_or_default();
+        let given = fs::read_to_string(directory.join("cgroup.controllers")).unwrap_or_default();
+        given.split_whitespace().map(str::to_owned).collect()
+    }
+
+    fn limit_what_can_be(&self, resources: &Resources) -> Result<()> {
         self.limit_memory(resources)?;
         self.limit_cpu(resources)?;
         if let Some(place) = self.with("pids") {

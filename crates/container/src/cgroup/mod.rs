@@ -27,6 +27,8 @@ pub(crate) struct Hierarchies {
     legacy: Vec<Legacy>,
     /// The mount point of version 2.
     unified: Option<PathBuf>,
+    /// Whether limits that cannot be set are passed over, because the controllers are not ours to have.
+    lenient: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -48,13 +50,17 @@ impl Hierarchies {
     pub(crate) fn find() -> Result<Self> {
         let table = fs::read_to_string("/proc/self/mountinfo")
             .attempt(|| "read the table of mounts in /proc/self/mountinfo")?;
-        Ok(Self::parse(&table))
+        Ok(Self {
+            lenient: crate::host::in_user_namespace(),
+            ..Self::parse(&table)
+        })
     }
 
     fn parse(table: &str) -> Self {
         let mut found = Self {
             legacy: Vec::new(),
             unified: None,
+            lenient: false,
         };
         for line in table.lines() {
             let Some((left, right)) = line.split_once(" - ") else {
@@ -91,6 +97,12 @@ impl Hierarchies {
             hierarchies: self,
             path,
         }
+    }
+
+    /// The directory of a group of version 2, if that has all controllers.
+    pub(crate) fn unified_directory(&self, group: &Path) -> Option<PathBuf> {
+        let mount = self.unified.as_ref().filter(|_| self.is_unified())?;
+        Some(mount.join(group.strip_prefix("/").unwrap_or(group)))
     }
 
     /// Whether version 2 has the controllers, and not version 1.

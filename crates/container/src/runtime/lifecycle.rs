@@ -58,7 +58,7 @@ pub(super) async fn open(config: Config) -> Result<Runtime> {
         let lock_path = config.dir.join("lock");
         let lock = File::create(&lock_path).attempt(|| format!("open {}", lock_path.display()))?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| Error::InUse(config.dir.clone()))?;
-        let cgroup = Path::new("/").join(format!("moorline-{}", config.instance));
+        let cgroup = config.cgroup_parent.join(format!("moorline-{}", config.instance));
         let pods = load(&pods_dir, &cgroup)?;
         let shared = Shared {
             hierarchies: Hierarchies::find()?,

@@ -38,6 +38,8 @@ pub struct Config {
     pub dir: PathBuf,
     /// Tells the cgroups of this runtime from those of others on the machine: `moorline-<instance>`.
     pub instance: String,
+    /// The control group that those are made in.
+    pub cgroup_parent: PathBuf,
     /// The executable that shims are made of, if not this one. It calls
     /// [`run_if_asked`](crate::shim::run_if_asked) first of all.
     pub program: Option<PathBuf>,
@@ -51,6 +53,7 @@ impl Config {
         Self {
             dir,
             instance: instance.to_owned(),
+            cgroup_parent: PathBuf::from("/"),
             program: None,
             patience: Duration::from_secs(30),
         }

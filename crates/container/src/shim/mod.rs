@@ -36,6 +36,7 @@ use crate::{
 pub(crate) const SHIM: &str = "__moorline-shim";
 pub(crate) const LAUNCHER: &str = "__moorline-launcher";
 pub(crate) const PAUSE: &str = "__moorline-pause";
+pub(crate) const HOLDER: &str = "__moorline-holder";
 
 /// This executable, also when its file has been replaced since it was started.
 pub(crate) const SELF: &str = "/proc/self/exe";
@@ -46,7 +47,7 @@ pub(crate) const SELF: &str = "/proc/self/exe";
 pub fn run_if_asked() -> Option<ExitCode> {
     let mut arguments = env::args_os().skip(1);
     let role = arguments.next()?;
-    if !matches!(role.to_str()?, SHIM | LAUNCHER | PAUSE) {
+    if !matches!(role.to_str()?, SHIM | LAUNCHER | PAUSE | HOLDER) {
         return None;
     }
     // Blocked signals are inherited, from a runtime by its shims and from a shim by its containers.
@@ -55,6 +56,7 @@ pub fn run_if_asked() -> Option<ExitCode> {
         SHIM => run(arguments.collect()),
         LAUNCHER => launch::run(),
         PAUSE => pause::run(),
+        HOLDER => crate::rootless::hold(),
         _ => return None,
     };
     Some(match result {

@@ -20,6 +20,8 @@ pub struct MachineConfig {
     pub private: Option<PathBuf>,
     /// Tells this machine's cgroups, links and tables from those of other instances.
     pub instance: String,
+    /// The control group that those of pods are made in.
+    pub cgroup_parent: PathBuf,
     /// The nodes that run containers.
     pub nodes: Vec<NodeConfig>,
     /// Nodes that only seem to.
@@ -71,6 +73,7 @@ impl MachineConfig {
             directory: directory.into(),
             private: None,
             instance: instance.into(),
+            cgroup_parent: PathBuf::from("/"),
             nodes: vec![NodeConfig::new("node-1")],
             simulated: None,
             ranges: None,
@@ -90,6 +93,14 @@ impl MachineConfig {
         self.private
             .clone()
             .unwrap_or_else(|| Path::new("/run").join(format!("moorline-{}", self.instance)))
+    }
+
+    pub(super) fn containers(&self) -> moorline_container::Config {
+        moorline_container::Config {
+            cgroup_parent: self.cgroup_parent.clone(),
+            program: self.shim.clone(),
+            ..moorline_container::Config::new(self.directory.join("containers"), &self.instance)
+        }
     }
 
     pub(super) fn instance_name(&self) -> Result<net::InstanceName, Error> {

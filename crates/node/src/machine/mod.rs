@@ -13,6 +13,7 @@ use std::{
 };
 
 pub use config::{MachineConfig, NodeConfig};
+use futures_util::future::BoxFuture;
 use kube::Client;
 use moorline_container as run;
 use moorline_network as net;
@@ -104,120 +105,130 @@ impl Drop for Machine {
 
 impl Machine {
     /// Opens the network alone, for those who must know its addresses before there is an API.
-    pub async fn open_network(config: &MachineConfig) -> Result<net::Network, Error> {
-        prepare_directories(config)?;
-        open_network(config).await
+    pub fn open_network(config: &MachineConfig) -> BoxFuture<'_, Result<net::Network, Error>> {
+        Box::pin(async move {
+            prepare_directories(config)?;
+            open_network(config).await
+        })
     }
 
     /// Starts nodes, scheduler, names, services and volumes over an API.
-    pub async fn start(config: MachineConfig, client: Client) -> Result<Self, Error> {
-        let network = Self::open_network(&config).await?;
-        Self::start_on(config, network, client).await
+    pub fn start(config: MachineConfig, client: Client) -> BoxFuture<'static, Result<Self, Error>> {
+        Box::pin(async move {
+            let network = Self::open_network(&config).await?;
+            Self::start_on(config, network, client).await
+        })
     }
 
     /// The same on a network that is open already.
-    pub async fn start_on(config: MachineConfig, network: net::Network, client: Client) -> Result<Self, Error> {
-        let runtime = {
-            let mut settings = run::Config::new(config.directory.join("containers"), &config.instance);
-            settings.program.clone_from(&config.shim);
-            run::Runtime::open(settings).await.map_err(|source| Error::Containers {
+    pub fn start_on(
+        config: MachineConfig,
+        network: net::Network,
+        client: Client,
+    ) -> BoxFuture<'static, Result<Self, Error>> {
+        Box::pin(async move {
+            let runtime = run::Runtime::open(config.containers()).await;
+            let runtime = runtime.map_err(|source| Error::Containers {
                 attempted: "open the container runtime".to_owned(),
                 source: source.into(),
-            })?
-        };
-        let images = moorline_image::ImageStore::open(config.images(), config.image_options.clone())
-            .await
-            .map_err(|source| Error::Images(source.into()))?;
-        let ranges = network.ranges();
-        let names = Arc::new(net::dns::Names::new(
-            &config.domain,
-            [ranges.pods().into(), ranges.services().into()],
-        ));
-        let upstream = net::files::Resolvers::of_machine().nameservers;
-        let server = net::dns::DnsServer::start(net::dns::DnsConfig::of(&ranges, upstream), names.clone())
-            .await
-            .map_err(|source| Error::Network {
-                attempted: "start the name server".to_owned(),
+            })?;
+            let images = moorline_image::ImageStore::open(config.images(), config.image_options.clone())
+                .await
+                .map_err(|source| Error::Images(source.into()))?;
+            let ranges = network.ranges();
+            let names = Arc::new(net::dns::Names::new(
+                &config.domain,
+                [ranges.pods().into(), ranges.services().into()],
+            ));
+            let upstream = net::files::Resolvers::of_machine().nameservers;
+            let server = net::dns::DnsServer::start(net::dns::DnsConfig::of(&ranges, upstream), names.clone())
+                .await
+                .map_err(|source| Error::Network {
+                    attempted: "start the name server".to_owned(),
+                    source: source.into(),
+                })?;
+            let sources = Sources::follow(&client);
+            let context = Arc::new(Context {
+                runtime,
+                images,
+                network: Arc::new(network),
+                services: sources.services.clone(),
+                pods: sources.pods.clone(),
+                nodes: sources.nodes.clone(),
+                data: config.directory.clone(),
+                private: config.private(),
+                domain: config.domain.clone(),
+                nameserver: ranges.dns_address().into(),
+            });
+            let recorder = Recorder::new(client.clone(), "kubelet", None);
+            storage::ensure_class(&client).await.map_err(|source| Error::Api {
+                attempted: "make the default storage class".to_owned(),
                 source: source.into(),
             })?;
-        let sources = Sources::follow(&client);
-        let context = Arc::new(Context {
-            runtime,
-            images,
-            network: Arc::new(network),
-            services: sources.services.clone(),
-            pods: sources.pods.clone(),
-            nodes: sources.nodes.clone(),
-            data: config.directory.clone(),
-            private: config.private(),
-            domain: config.domain.clone(),
-            nameserver: ranges.dns_address().into(),
-        });
-        let recorder = Recorder::new(client.clone(), "kubelet", None);
-        storage::ensure_class(&client).await.map_err(|source| Error::Api {
-            attempted: "make the default storage class".to_owned(),
-            source: source.into(),
-        })?;
-        let mut tasks = Vec::new();
-        let mut spawn = |task: std::pin::Pin<Box<dyn Future<Output = ()> + Send>>| {
-            tasks.push(tokio::spawn(task).abort_handle());
-        };
-        spawn(Box::pin(scheduler::run(
-            client.clone(),
-            sources.scheduler(),
-            recorder.clone(),
-        )));
-        let volumes = config.directory.join("volumes");
-        spawn(Box::pin(storage::run(
-            client.clone(),
-            sources.storage(),
-            volumes,
-            recorder.clone(),
-        )));
-        spawn(Box::pin(lifecycle::run(
-            client.clone(),
-            sources.lifecycle(),
-            recorder.clone(),
-        )));
-        spawn(Box::pin(service::run(
-            sources.service(),
-            context.network.clone(),
-            names,
-        )));
-        let simulated = match config.simulated {
-            None => None,
-            Some(settings) => {
-                let nodes = simulated::start(client.clone(), settings, sources.pods.clone(), recorder.clone()).await;
-                Some(nodes.map_err(|source| Error::Api {
-                    attempted: "register simulated nodes".to_owned(),
-                    source: source.into(),
-                })?)
+            let mut tasks = Vec::new();
+            let mut spawn = |task: std::pin::Pin<Box<dyn Future<Output = ()> + Send>>| {
+                tasks.push(tokio::spawn(task).abort_handle());
+            };
+            spawn(Box::pin(scheduler::run(
+                client.clone(),
+                sources.scheduler(),
+                recorder.clone(),
+            )));
+            let volumes = config.directory.join("volumes");
+            spawn(Box::pin(storage::run(
+                client.clone(),
+                sources.storage(),
+                volumes,
+                recorder.clone(),
+            )));
+            spawn(Box::pin(lifecycle::run(
+                client.clone(),
+                sources.lifecycle(),
+                recorder.clone(),
+            )));
+            spawn(Box::pin(service::run(
+                sources.service(),
+                context.network.clone(),
+                names,
+            )));
+            let simulated = match config.simulated {
+                None => None,
+                Some(settings) => {
+                    let nodes =
+                        simulated::start(client.clone(), settings, sources.pods.clone(), recorder.clone()).await;
+                    Some(nodes.map_err(|source| Error::Api {
+                        attempted: "register simulated nodes".to_owned(),
+                        source: source.into(),
+                    })?)
+                }
+            };
+            let machine = Self {
+                context,
+                client,
+                sources,
+                recorder,
+                nodes: Mutex::default(),
+                tasks,
+                _names: server,
+                _simulated: simulated,
+            };
+            for node in &config.nodes {
+                machine.add_node(node).await?;
             }
-        };
-        let machine = Self {
-            context,
-            client,
-            sources,
-            recorder,
-            nodes: Mutex::default(),
-            tasks,
-            _names: server,
-            _simulated: simulated,
-        };
-        for node in &config.nodes {
-            machine.add_node(node).await?;
-        }
-        Ok(machine)
+            Ok(machine)
+        })
     }
 
     /// Starts one more node, or finds it running.
-    pub async fn add_node(&self, config: &NodeConfig) -> Result<(), Error> {
-        if self.nodes().contains_key(&config.name) {
-            return Ok(());
-        }
-        let node = VirtualNode::start(self, config).await?;
-        self.nodes().insert(config.name.clone(), node);
-        Ok(())
+    pub fn add_node<'a>(&'a self, config: &'a NodeConfig) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async move {
+            if self.nodes().contains_key(&config.name) {
+                return Ok(());
+            }
+            let node = VirtualNode::start(self, config).await?;
+            self.nodes().insert(config.name.clone(), node);
+            Ok(())
+        })
     }
 
     /// The names of the nodes that run containers.
@@ -234,14 +245,16 @@ impl Machine {
     }
 
     /// Stops a node as a power loss would, freezes it, cuts it off, or starts it again.
-    pub async fn set_mode(&self, node: &str, mode: Mode) -> Result<(), Error> {
-        let taken = self.nodes().remove(node);
-        let Some(mut taken) = taken else {
-            return Err(Error::NoNode(node.to_owned()));
-        };
-        let result = taken.set_mode(self, mode).await;
-        self.nodes().insert(node.to_owned(), taken);
-        result
+    pub fn set_mode<'a>(&'a self, node: &'a str, mode: Mode) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async move {
+            let taken = self.nodes().remove(node);
+            let Some(mut taken) = taken else {
+                return Err(Error::NoNode(node.to_owned()));
+            };
+            let result = taken.set_mode(self, mode).await;
+            self.nodes().insert(node.to_owned(), taken);
+            result
+        })
     }
 
     /// Tries whether packets of pods pass the other firewalls of the machine. An error names the rule that is missing.
@@ -255,9 +268,11 @@ impl Machine {
     }
 
     /// Ends all work. Pods keep running, and are taken over by the next start.
-    pub async fn stop(self) {
-        let context = self.end().await;
-        released(context).await;
+    pub fn stop(self) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let context = self.end().await;
+            released(context).await;
+        })
     }
 
     /// Ends what the nodes and everything beside them do.
@@ -270,39 +285,43 @@ impl Machine {
     }
 
     /// Ends all work and removes everything of this machine's instance but its directory: pods, networks, cgroups.
-    pub async fn purge(self) -> Result<(), Error> {
-        let context = self.end().await;
-        context.runtime.purge().await.map_err(|source| Error::Containers {
-            attempted: "remove all pods".to_owned(),
-            source: source.into(),
-        })?;
-        remove(&context.private)?;
-        let Some(context) = released(context).await else {
-            return Err(Error::StillInUse);
-        };
-        match Arc::try_unwrap(context.network) {
-            Ok(network) => purge_network(network).await,
-            Err(_) => Err(Error::StillInUse),
-        }
-    }
-
-    /// Removes everything of an instance that is not running, however it ended.
-    pub async fn purge_stopped(config: &MachineConfig) -> Result<(), Error> {
-        let settings = run::Config::new(config.directory.join("containers"), &config.instance);
-        if config.directory.join("containers").exists() {
-            let runtime = run::Runtime::open(settings).await.map_err(|source| Error::Containers {
-                attempted: "open the container runtime".to_owned(),
-                source: source.into(),
-            })?;
-            runtime.purge().await.map_err(|source| Error::Containers {
+    pub fn purge(self) -> BoxFuture<'static, Result<(), Error>> {
+        Box::pin(async move {
+            let context = self.end().await;
+            context.runtime.purge().await.map_err(|source| Error::Containers {
                 attempted: "remove all pods".to_owned(),
                 source: source.into(),
             })?;
-        }
-        remove(&config.private())?;
-        let (instance, directory) = (config.instance_name()?, config.directory.join("network"));
-        let purged = tokio::task::spawn_blocking(move || net::Network::purge_closed(&instance, &directory)).await;
-        network_result(purged, "remove the network")
+            remove(&context.private)?;
+            let Some(context) = released(context).await else {
+                return Err(Error::StillInUse);
+            };
+            match Arc::try_unwrap(context.network) {
+                Ok(network) => purge_network(network).await,
+                Err(_) => Err(Error::StillInUse),
+            }
+        })
+    }
+
+    /// Removes everything of an instance that is not running, however it ended.
+    pub fn purge_stopped(config: &MachineConfig) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async move {
+            let settings = config.containers();
+            if config.directory.join("containers").exists() {
+                let runtime = run::Runtime::open(settings).await.map_err(|source| Error::Containers {
+                    attempted: "open the container runtime".to_owned(),
+                    source: source.into(),
+                })?;
+                runtime.purge().await.map_err(|source| Error::Containers {
+                    attempted: "remove all pods".to_owned(),
+                    source: source.into(),
+                })?;
+            }
+            remove(&config.private())?;
+            let (instance, directory) = (config.instance_name()?, config.directory.join("network"));
+            let purged = tokio::task::spawn_blocking(move || net::Network::purge_closed(&instance, &directory)).await;
+            network_result(purged, "remove the network")
+        })
     }
 
     fn nodes(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, VirtualNode>> {
