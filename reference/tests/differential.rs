@@ -13,6 +13,7 @@
 
 use std::{collections::BTreeMap, env, fs, path::Path};
 
+use bytes::Bytes;
 use http::Method;
 use jiff::Timestamp;
 use moorline_apiserver::{
@@ -22,7 +23,7 @@ use moorline_apiserver::{
 use moorline_reference::{
     accepted::{self, Accepted},
     canonical::Canonical,
-    client::Client,
+    client::{Answer, Client},
     corpus,
     differ::{Difference, differences},
     real::{self, Durability},
@@ -119,11 +120,33 @@ async fn run(scenario: &Scenario, ours: &Client, theirs: &Client, accepted: &[Ac
             report.add(scenario, number, step, &found, [&our_form, &their_form]);
         }
         let writes = !matches!(step.method, Method::GET | Method::HEAD) && !step.path.contains("dryRun=All");
+        if writes && their_answer.status.is_success() {
+            let_the_cache_catch_up(theirs, &step.filled(&their_memory).0, &their_answer).await;
+        }
         if writes && our_answer.status.is_success() != their_answer.status.is_success() {
             // From here on the two hold different objects; what follows would say so again and again.
             break;
         }
     }
+}
+
+/// Waits until a real server's cache has seen what it was just told to write.
+///
+/// It tries a patch on what its cache holds, and when that was not the newest it tries again, with the warnings of both
+/// tries in its answer: a matter of chance, and nothing to compare with.
+async fn let_the_cache_catch_up(theirs: &Client, path: &str, answer: &Answer) {
+    let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    let metadata = &body["metadata"];
+    let (Some(version), Some(name)) = (metadata["resourceVersion"].as_str(), metadata["name"].as_str()) else {
+        return;
+    };
+    let mut object = path.split('?').next().unwrap_or_default().to_owned();
+    if !object.ends_with(&format!("/{name}")) {
+        object = format!("{object}/{name}");
+    }
+    // Answered from the cache, once that is not older than the version.
+    let path = format!("{object}?resourceVersion={version}");
+    let _ = theirs.send(Method::GET, &path, &[], Bytes::new()).await;
 }
 
 /// What differs, gathered by shape, because one cause shows in many places.
