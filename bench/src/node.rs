@@ -99,7 +99,7 @@ async fn real_pods() -> Vec<Row> {
     for number in 0..PODS_AT_ONCE {
         last = last.max(pods.until(&format!("many-{number}"), Stage::Running).await);
     }
-    let shims = instance.shims();
+    let shims = instance.shims_at_rest().await;
     assert!(
         shims.len() >= PODS_AT_ONCE,
         "{} shims for {PODS_AT_ONCE} pods",
@@ -168,7 +168,7 @@ impl Instance {
         let address = said
             .split_whitespace()
             .find_map(|word| word.strip_prefix("https://"))
-            .and_then(|address| address.trim_end_matches('/').parse::<SocketAddr>().ok())
+            .and_then(|address| address.trim_end_matches(',').parse::<SocketAddr>().ok())
             .unwrap_or_else(|| panic!("no address in {said:?}"));
         let certificates = Certificates::open(&directory.join("api/pki"), &[], Timestamp::now())
             .expect("the server has made its certificates");
@@ -176,6 +176,21 @@ impl Instance {
             client: Client::new(address, &certificates),
             directory,
             _temporary: temporary,
+        }
+    }
+
+    /// The resident memory of each shim, in megabytes, when it has stopped changing: at rest they give back what
+    /// starting took.
+    async fn shims_at_rest(&self) -> Vec<f64> {
+        let mut before = self.shims();
+        let started = Instant::now();
+        loop {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let now = self.shims();
+            if now == before || started.elapsed() > PATIENCE {
+                return now;
+            }
+            before = now;
         }
     }
 

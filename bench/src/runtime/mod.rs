@@ -190,30 +190,40 @@ struct Idle {
     seen: Arc<Seen>,
 }
 
+/// Wakes whoever waits once, when what it waits for has come: the waking of the waiter is no part of what is measured.
 #[derive(Default)]
 struct Seen {
     names: Mutex<BTreeSet<String>>,
     times: AtomicUsize,
+    /// How many names, and how many times, are waited for.
+    wanted: (AtomicUsize, AtomicUsize),
     changed: tokio::sync::Notify,
 }
 
 impl Seen {
     fn note(&self, name: &str) {
-        self.names
-            .lock()
-            .expect("nothing panics while it holds this")
-            .insert(name.to_owned());
-        self.times.fetch_add(1, Ordering::SeqCst);
-        self.changed.notify_one();
-    }
-
-    async fn all(&self, count: usize) {
-        while self.names.lock().expect("nothing panics while it holds this").len() < count {
-            self.changed.notified().await;
+        let names = {
+            let mut names = self.names.lock().expect("nothing panics while it holds this");
+            names.insert(name.to_owned());
+            names.len()
+        };
+        let times = self.times.fetch_add(1, Ordering::SeqCst) + 1;
+        let reached = |wanted: &AtomicUsize, count: usize| (1..=count).contains(&wanted.load(Ordering::SeqCst));
+        if reached(&self.wanted.0, names) || reached(&self.wanted.1, times) {
+            self.changed.notify_one();
         }
     }
 
+    async fn all(&self, count: usize) {
+        self.wanted.0.store(count, Ordering::SeqCst);
+        while self.names.lock().expect("nothing panics while it holds this").len() < count {
+            self.changed.notified().await;
+        }
+        self.wanted.0.store(0, Ordering::SeqCst);
+    }
+
     async fn more_than(&self, times: usize) {
+        self.wanted.1.store(times + 1, Ordering::SeqCst);
         while self.times.load(Ordering::SeqCst) <= times {
             self.changed.notified().await;
         }

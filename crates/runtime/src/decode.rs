@@ -17,7 +17,7 @@ use crate::{
 /// Reads the metadata and gives the JSON without managed fields, and with its type where the server left it out.
 ///
 /// One pass over the bytes and one copy; the rest of the object is not looked into.
-pub(crate) fn at_the_door(kind: &Kind, json: &[u8], keep: &[Arc<str>]) -> Result<(Meta, Box<[u8]>), DecodeError> {
+pub(crate) fn at_the_door(kind: &Kind, json: &[u8], keep: &[Arc<str>]) -> Result<(Meta, Box<str>), DecodeError> {
     let unreadable = |error: serde_json::Error| DecodeError {
         what: format!("an object of kind {kind}"),
         why: error.to_string(),
@@ -38,18 +38,19 @@ pub(crate) fn at_the_door(kind: &Kind, json: &[u8], keep: &[Arc<str>]) -> Result
     } else {
         String::new()
     };
-    let mut kept = Vec::with_capacity(prefix.len() + json.len() - managed.as_ref().map_or(0, ExactSizeIterator::len));
+    let mut kept =
+        String::with_capacity(prefix.len() + json.len() - managed.as_ref().map_or(0, ExactSizeIterator::len));
     let mut from = 0;
     if !prefix.is_empty() {
-        kept.extend_from_slice(prefix.as_bytes());
+        kept.push_str(&prefix);
         from = json.iter().position(|byte| *byte == b'{').map_or(0, |brace| brace + 1);
     }
     if let Some(managed) = managed {
-        kept.extend_from_slice(&json[from..managed.start]);
+        kept.push_str(&text[from..managed.start]);
         from = managed.end;
     }
-    kept.extend_from_slice(&json[from..]);
-    Ok((meta, kept.into_boxed_slice()))
+    kept.push_str(&text[from..]);
+    Ok((meta, kept.into_boxed_str()))
 }
 
 /// Which object some JSON is, and which version of it: enough to know that nothing has changed.
@@ -269,7 +270,7 @@ mod tests {
 
     fn read(json: &str, keep: &[Arc<str>]) -> (Meta, Value) {
         let (meta, json) = at_the_door(&Kind::of::<Pod>(), json.as_bytes(), keep).unwrap();
-        (meta, serde_json::from_slice(&json).unwrap())
+        (meta, serde_json::from_str(&json).unwrap())
     }
 
     #[test]

@@ -24,6 +24,7 @@ use prometheus_client::{
 #[derive(Clone)]
 pub struct Metrics {
     registry: Arc<Mutex<Registry>>,
+    gauges: Arc<Mutex<Vec<Gauging>>>,
     reconciles: Family<Reconciled, Counter>,
     errors: Family<OfController, Counter>,
     terminal_errors: Family<OfController, Counter>,
@@ -42,6 +43,9 @@ pub struct Metrics {
     unfinished: Family<OfName, Gauge<f64, AtomicU64>>,
     longest: Family<OfName, Gauge<f64, AtomicU64>>,
 }
+
+/// Brings gauges up to date; whether there is still something to gauge.
+type Gauging = Box<dyn Fn() -> bool + Send + Sync>;
 
 /// Labels: the controller.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -111,6 +115,7 @@ impl Metrics {
     pub fn new() -> Self {
         let metrics = Self {
             registry: Arc::default(),
+            gauges: Arc::default(),
             reconciles: Family::default(),
             errors: Family::default(),
             terminal_errors: Family::default(),
@@ -212,8 +217,20 @@ impl Metrics {
         )
     }
 
+    /// Calls `gauging` whenever somebody reads, for as long as it returns true.
+    pub(crate) fn gauge(&self, gauging: impl Fn() -> bool + Send + Sync + 'static) {
+        self.gauges
+            .lock()
+            .expect("nothing panics while it holds this")
+            .push(Box::new(gauging));
+    }
+
     /// Everything in the text format that Prometheus reads.
     pub fn to_text(&self) -> String {
+        self.gauges
+            .lock()
+            .expect("nothing panics while it holds this")
+            .retain(|gauging| gauging());
         let mut text = String::new();
         self.with_registry(|registry| encode(&mut text, registry))
             .expect("writing to a string does not fail");

@@ -27,7 +27,8 @@ struct Shared {
     /// The member cluster that it lives in; none for the home.
     cluster: Option<Arc<str>>,
     meta: Meta,
-    json: Box<[u8]>,
+    /// Text, which needs no second look at whether it is.
+    json: Box<str>,
     /// What the last call of `decode` gave, if somebody still has it.
     decoded: Mutex<Option<Weak<dyn Any + Send + Sync>>>,
 }
@@ -147,7 +148,7 @@ impl Object {
         if let Some(typed) = shared.and_then(|any| any.downcast::<K>().ok()) {
             return Ok(typed);
         }
-        let typed: Arc<K> = Arc::new(serde_json::from_slice(&self.0.json).map_err(|error| DecodeError {
+        let typed: Arc<K> = Arc::new(serde_json::from_str(&self.0.json).map_err(|error| DecodeError {
             what: self.target().to_string(),
             why: error.to_string(),
         })?);
@@ -158,7 +159,7 @@ impl Object {
 
     /// The object as a tree of JSON.
     pub fn value(&self) -> Value {
-        serde_json::from_slice(&self.0.json).expect("it was read as JSON when it came in")
+        serde_json::from_str(&self.0.json).expect("it was read as JSON when it came in")
     }
 
     /// Its status as a tree of JSON; the rest is not looked into.
@@ -168,13 +169,13 @@ impl Object {
             #[serde(default)]
             status: Value,
         }
-        let part: Part = serde_json::from_slice(&self.0.json).expect("it was read as JSON when it came in");
+        let part: Part = serde_json::from_str(&self.0.json).expect("it was read as JSON when it came in");
         part.status
     }
 
     /// The object as JSON text, without managed fields.
     pub fn json(&self) -> &[u8] {
-        &self.0.json
+        self.0.json.as_bytes()
     }
 
     /// Its kind.

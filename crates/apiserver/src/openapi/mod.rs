@@ -37,7 +37,7 @@ use crate::{
     core::Core,
     custom,
     digest::{self, Tagged},
-    negotiate,
+    heap, negotiate,
     query::Query,
     resource::{ResourceType, Served},
     respond,
@@ -143,7 +143,12 @@ impl OpenApi {
             Found::Nothing => None,
             Found::Unmade => {
                 let (this, subject) = (Arc::clone(self), subject.clone());
-                tokio::task::spawn_blocking(move || this.make(&served, &*written, &subject))
+                let making = move || {
+                    let made = this.make(&served, &*written, &subject);
+                    heap::give_back();
+                    made
+                };
+                tokio::task::spawn_blocking(making)
                     .await
                     .expect("making a document does not panic, and is not cancelled")
             }

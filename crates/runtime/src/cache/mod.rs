@@ -366,7 +366,8 @@ impl Collection {
         self.progress.send_if_modified(|progress| {
             let later = progress.version < version;
             progress.version = progress.version.max(version);
-            later
+            // During the first list everybody waits for its end, and would only be woken to wait again.
+            later && progress.synced
         });
     }
 

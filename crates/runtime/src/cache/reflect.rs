@@ -262,7 +262,7 @@ impl Reflector {
             while let Some(frame) = body.frame().await {
                 let frame = frame?;
                 let Ok(data) = frame.into_data() else { continue };
-                lines.feed(&data);
+                lines.feed(data);
                 while let Some(line) = lines.next() {
                     self.take(&line, state, &mut listing)?;
                 }
@@ -453,27 +453,42 @@ fn version_of(text: &str) -> Result<u64, Interruption> {
         .map_err(|_| Interruption::Unreadable(format!("a resource version that is no number: {text:?}")))
 }
 
-/// Cuts a stream of bytes into lines without looking at a byte twice.
+/// Cuts a stream of bytes into lines without looking at a byte twice. A line that came in one piece is not copied.
 #[derive(Default)]
 struct Lines {
-    buffer: BytesMut,
-    searched: usize,
+    /// The beginning of a line whose end has not come.
+    begun: BytesMut,
+    /// A line that has just been completed.
+    completed: Option<Bytes>,
+    /// What comes after it.
+    rest: Bytes,
 }
 
 impl Lines {
-    fn feed(&mut self, data: &Bytes) {
-        self.buffer.extend_from_slice(data);
+    /// Takes what came next. Everything that was there before has been asked for.
+    fn feed(&mut self, mut data: Bytes) {
+        if self.begun.is_empty() {
+            self.rest = data;
+        } else if let Some(end) = memchr::memchr(b'\n', &data) {
+            self.begun.extend_from_slice(&data.split_to(end));
+            data.advance(1);
+            self.completed = Some(self.begun.split().freeze());
+            self.rest = data;
+        } else {
+            self.begun.extend_from_slice(&data);
+        }
     }
 
     fn next(&mut self) -> Option<Bytes> {
-        let found = memchr::memchr(b'\n', &self.buffer[self.searched..]);
-        let Some(offset) = found else {
-            self.searched = self.buffer.len();
+        if let Some(line) = self.completed.take() {
+            return Some(line);
+        }
+        let Some(end) = memchr::memchr(b'\n', &self.rest) else {
+            self.begun.extend_from_slice(&std::mem::take(&mut self.rest));
             return None;
         };
-        let line = self.buffer.split_to(self.searched + offset).freeze();
-        self.buffer.advance(1);
-        self.searched = 0;
+        let line = self.rest.split_to(end);
+        self.rest.advance(1);
         Some(line)
     }
 }
@@ -487,7 +502,7 @@ mod tests {
         let mut lines = Lines::default();
         let mut got = Vec::new();
         for frame in ["{\"a\"", ":1}\n{", "}\n\n{\"b", "\":2}\n"] {
-            lines.feed(&Bytes::from(frame));
+            lines.feed(Bytes::from(frame));
             while let Some(line) = lines.next() {
                 got.push(String::from_utf8(line.to_vec()).unwrap());
             }

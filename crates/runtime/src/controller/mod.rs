@@ -219,6 +219,16 @@ impl<A: Actor> Controller<A> {
             };
             workers.spawn(worker.run());
         }
+        // A reconcile that never ends shows while it does not.
+        let (queue, stopped) = (self.queue.clone(), stop.clone());
+        let (of_all, of_longest) = (self.mind.metrics.unfinished.clone(), self.mind.metrics.longest.clone());
+        self.mind.ground.metrics.gauge(move || {
+            let (unfinished, longest) =
+                queue.inspect(|core, now| (core.unfinished_work(now), core.longest_running(now)));
+            of_all.set(unfinished.as_secs_f64());
+            of_longest.set(longest.as_secs_f64());
+            !stopped.is_cancelled()
+        });
         let queue = self.queue.clone();
         Running {
             queue: Box::new(move || drop(queue.shut_down_now())),
@@ -391,7 +401,6 @@ impl<A: Actor> Worker<A> {
             let reconciling = self.mind.reconcile(&key, work.failures(), &self.cancellation);
             let result = self.stop.run_until_cancelled(reconciling).await;
             metrics.workers.dec();
-            self.observe_queue();
             let Some((next, writes)) = result else { return };
             let outcome = match next {
                 Next::Done | Next::Again => Outcome::Done,
@@ -427,13 +436,5 @@ impl<A: Actor> Worker<A> {
                 work.finish(outcome).expect("nobody else says what became of it");
             });
         }
-    }
-
-    fn observe_queue(&self) {
-        let (unfinished, longest) = self
-            .queue
-            .inspect(|core, now| (core.unfinished_work(now), core.longest_running(now)));
-        self.mind.metrics.unfinished.set(unfinished.as_secs_f64());
-        self.mind.metrics.longest.set(longest.as_secs_f64());
     }
 }
