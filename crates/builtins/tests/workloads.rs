@@ -372,6 +372,40 @@ async fn a_stateful_set_shrinks_from_the_end_and_keeps_the_claims() {
 }
 
 #[tokio::test]
+async fn a_stateful_set_that_is_not_well_does_not_shrink_until_its_last_is() {
+    let world = World::new(Pods::BecomeReady).await;
+    world.create::<StatefulSet>(stateful_set(3)).await;
+    eventually("three ready", || async {
+        let set: StatefulSet = world.get("db").await?;
+        (set.status?.ready_replicas == Some(3)).then_some(())
+    })
+    .await;
+    for pod in ["db-0", "db-1", "db-2"] {
+        world.make_unready(pod).await;
+    }
+    eventually("none ready", || async {
+        let set: StatefulSet = world.get("db").await?;
+        (set.status?.ready_replicas.unwrap_or(0) == 0).then_some(())
+    })
+    .await;
+    let shrunk: StatefulSet = world.patch("db", json!({ "spec": { "replicas": 0 } })).await;
+    eventually("the set has looked at it", || async {
+        let set: StatefulSet = world.get("db").await?;
+        (set.status?.observed_generation == shrunk.metadata.generation).then_some(())
+    })
+    .await;
+    assert_eq!(world.pod_names().await, ["db-0", "db-1", "db-2"]);
+    world.make_ready("db-2").await;
+    eventually("the last is gone", || async {
+        Some(world.pod_names().await).filter(|names| *names == ["db-0", "db-1"])
+    })
+    .await;
+    world.make_ready("db-1").await;
+    // The first that is not well goes, once it is the only one left.
+    eventually("none", || async { world.pod_names().await.is_empty().then_some(()) }).await;
+}
+
+#[tokio::test]
 async fn an_update_of_a_stateful_set_goes_from_the_end_down_to_the_partition() {
     let world = World::new(Pods::BecomeReady).await;
     world.create::<StatefulSet>(stateful_set(3)).await;

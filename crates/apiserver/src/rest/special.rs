@@ -102,14 +102,17 @@ async fn evict(call: &Call<'_>) -> Result<Response<Body>, ApiError> {
         pod["status"]["phase"].as_str(),
         Some("Succeeded" | "Failed" | "Pending")
     );
-    if !over && !meta::of(&pod).is_deleting() {
-        spend_budget(call, &pod).await?;
-    }
     let mut options = DeleteOptions::from_value(&body["deleteOptions"])?;
     options.dry_run |= call.query.dry_run(&moorline_machinery::gvk::GroupKind::new(
         "meta.k8s.io",
         call.verb.options_kind(),
     ))?;
+    if !over && !meta::of(&pod).is_deleting() {
+        spend_budget(call, &pod, options.dry_run).await?;
+    }
+    if !options.dry_run {
+        tell_disruption(call).await?;
+    }
     delete::delete_object(call, &call.path.name, &options, &mut Vec::new()).await?;
     let mut status = Status::success(None);
     status.code = 201;
@@ -120,8 +123,52 @@ async fn evict(call: &Call<'_>) -> Result<Response<Body>, ApiError> {
     ))
 }
 
+/// Says in a pod's conditions that it is being evicted, for those who count failures.
+async fn tell_disruption(call: &Call<'_>) -> Result<(), ApiError> {
+    loop {
+        let Some(record) = call.core.store.get(&call.key()) else {
+            return Err(ApiError::not_found(&call.resource.group_resource(), &call.path.name));
+        };
+        let mut pod = wire::from_stored(record.value(), "v1", "Pod");
+        let generation = meta::of(&pod).generation();
+        if pod["status"]["conditions"].is_null() {
+            pod["status"]["conditions"] = json!([]);
+        }
+        let Some(conditions) = pod["status"]["conditions"].as_array_mut() else {
+            return Ok(());
+        };
+        if conditions
+            .iter()
+            .any(|told| told["type"] == "DisruptionTarget" && told["status"] == "True")
+        {
+            return Ok(());
+        }
+        conditions.retain(|told| told["type"] != "DisruptionTarget");
+        conditions.push(json!({
+            "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
+            "message": "Eviction API: evicting", "observedGeneration": generation, "lastProbeTime": null,
+            "lastTransitionTime": moorline_machinery::time::format(call.core.world.now()),
+        }));
+        let told = wire::to_stored(&pod);
+        match call
+            .core
+            .store
+            .update(record.key().clone(), told, record.mod_revision())
+            .await
+        {
+            // Somebody else wrote first; what they wrote is looked at.
+            Err(moorline_store::WriteError::Conflict { .. }) => {}
+            written => {
+                return written
+                    .map(|_| ())
+                    .map_err(|error| ApiError::internal(error.to_string()));
+            }
+        }
+    }
+}
+
 /// Takes one disruption from the budget that covers a pod, if one does and has one left.
-async fn spend_budget(call: &Call<'_>, pod: &Value) -> Result<(), ApiError> {
+async fn spend_budget(call: &Call<'_>, pod: &Value, dry_run: bool) -> Result<(), ApiError> {
     use moorline_machinery::selector::LabelSelector;
     let storage = builtin::storage("policy", "poddisruptionbudgets");
     let page = call
@@ -147,6 +194,16 @@ async fn spend_budget(call: &Call<'_>, pod: &Value) -> Result<(), ApiError> {
     let mut budget = wire::from_stored(record.value(), "policy/v1", "PodDisruptionBudget");
     let allowed = budget["status"]["disruptionsAllowed"].as_i64().unwrap_or(0);
     let name = record.key().name();
+    let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+    let is_ready = conditions
+        .into_iter()
+        .any(|told| told["type"] == "Ready" && told["status"] == "True");
+    let number = |name: &str| budget["status"][name].as_i64().unwrap_or(0);
+    let is_kept = number("currentHealthy") >= number("desiredHealthy") && number("desiredHealthy") > 0;
+    if !is_ready && (is_kept || budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow") {
+        // It was not counted on anyway.
+        return Ok(());
+    }
     if budget["status"]["observedGeneration"].as_i64().unwrap_or(0) < meta::of(&budget).generation() {
         return Err(ApiError::too_many_requests(
             "Cannot evict pod as it would violate the pod's disruption budget.",
@@ -171,6 +228,9 @@ async fn spend_budget(call: &Call<'_>, pod: &Value) -> Result<(), ApiError> {
             0,
         )
         .with_cause("DisruptionBudget", message, ""));
+    }
+    if dry_run {
+        return Ok(());
     }
     budget["status"]["disruptionsAllowed"] = json!(allowed - 1);
     budget["status"]["disruptedPods"][call.path.name.as_str()] =

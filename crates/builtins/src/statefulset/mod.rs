@@ -211,12 +211,22 @@ impl<'s> Set<'s> {
             .collect();
         condemned.reverse();
         let any_condemned = !condemned.is_empty();
-        for (_, pod) in condemned {
+        let is_healthy = |pod: &Seen<Pod>| pods::is_ready(pod) && !pod.is_deleting();
+        let first_unhealthy = self
+            .pods
+            .iter()
+            .find(|(_, pod)| !is_healthy(pod))
+            .map(|(ordinal, _)| ordinal);
+        for (ordinal, pod) in condemned {
             if pod.is_deleting() {
                 if ordered {
                     return Ok(());
                 }
                 continue;
+            }
+            // One that is not well may be what keeps the others up: nothing goes but the first of those that are not.
+            if ordered && !is_healthy(pod) && Some(ordinal) != first_unhealthy {
+                return Ok(());
             }
             draft.put(
                 self.snapshot

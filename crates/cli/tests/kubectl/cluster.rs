@@ -66,6 +66,44 @@ fn a_budget_keeps_a_pod_from_being_evicted() {
         complaint.contains("Cannot evict pod as it would violate the pod's disruption budget."),
         "{complaint}"
     );
+    ns.ok(r#"patch pdb b --type=merge -p '{"spec":{"minAvailable":0}}'"#);
+    ns.ok("wait --for=jsonpath={.status.disruptionsAllowed}=1 pdb/b --timeout=30s");
+    let allowed = "get pdb b -o jsonpath={.status.disruptionsAllowed}";
+    let evict = |query: &str| {
+        let path = format!("/api/v1/namespaces/{}/pods/p/eviction{query}", ns.name);
+        ns.ok(&format!("create --raw {path} -f {eviction}"));
+    };
+    evict("?dryRun=All");
+    assert_eq!(ns.ok(allowed), "1", "only seeming to evict spends nothing");
+    // Somebody keeps it, so that it can be looked at.
+    ns.ok(r#"patch pod p --type=merge -p '{"metadata":{"finalizers":["example.com/keep"]}}'"#);
+    evict("");
+    let told = ns.ok(r#"get pod p -o jsonpath={.status.conditions[?(@.type=="DisruptionTarget")].reason}"#);
+    assert_eq!(told, "EvictionByEvictionAPI");
+    ns.ok(r#"patch pod p --type=merge -p '{"metadata":{"finalizers":null}}'"#);
+}
+
+#[test]
+fn a_pod_that_is_not_ready_is_evicted_where_the_budget_says_so() {
+    let ns = Namespace::new();
+    ns.ok("run p --image=busybox --labels=app=p");
+    ns.ok(r#"patch pod p --subresource=status --type=merge -p '{"status":{"phase":"Running","conditions":[{"type":"Ready","status":"False"}]}}'"#);
+    ns.ok("create poddisruptionbudget b --selector=app=p --min-available=1");
+    ns.ok(r#"patch pdb b --subresource=status --type=merge -p '{"status":{"observedGeneration":1,"disruptionsAllowed":0,"currentHealthy":0,"desiredHealthy":1,"expectedPods":1}}'"#);
+    let eviction = ns.file(
+        "eviction",
+        &format!(
+            r#"{{"apiVersion":"policy/v1","kind":"Eviction","metadata":{{"name":"p","namespace":"{}"}}}}"#,
+            ns.name
+        ),
+    );
+    let evict = format!(
+        "create --raw /api/v1/namespaces/{}/pods/p/eviction -f {eviction}",
+        ns.name
+    );
+    ns.fails(&evict);
+    ns.ok(r#"patch pdb b --type=merge -p '{"spec":{"unhealthyPodEvictionPolicy":"AlwaysAllow"}}'"#);
+    ns.ok(&evict);
 }
 
 #[test]
