@@ -39,7 +39,7 @@ reference: ## build a real kube-apiserver and etcd to be held against, into a ca
 	@scripts/reference
 
 test-reference: tools reference ## the same requests to this API server and to the real one
-	MOORLINE_REFERENCE=required cargo test --locked --package moorline-reference -- --nocapture
+	MOORLINE_REFERENCE=required cargo test --locked --package moorline-reference --package moorline-example-mailbox -- --nocapture
 
 tools:
 	@scripts/tools

@@ -12,7 +12,7 @@ use std::{
 use bytes::Bytes;
 use http::Method;
 use jiff::Timestamp;
-use moorline_apiserver::certificates::{CertificateError, Certificates};
+use moorline_apiserver::certificates::{CertificateError, Certificates, Kubeconfig};
 use tempfile::TempDir;
 
 use crate::client::Client;
@@ -46,7 +46,7 @@ pub struct RealServer {
     // Ended in this order, the folder last.
     apiserver: Running,
     etcd: Running,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 /// Why the real server does not run.
@@ -106,6 +106,13 @@ impl Programs {
             .map_err(io("start kube-apiserver"))?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, secure));
         let client = Client::new(address, &certificates);
+        Kubeconfig {
+            name: "reference",
+            server: &format!("https://{address}"),
+            authority: &certificates.authority,
+            identity: &certificates.admin,
+        }
+        .write(&folder.path().join("kubeconfig"))?;
         while !is_ready(&client).await {
             if apiserver.has_ended() || started.elapsed() > PATIENCE {
                 let log = fs::read_to_string(folder.path().join("kube-apiserver.log")).unwrap_or_default();
@@ -121,7 +128,7 @@ impl Programs {
             ready_after: started.elapsed(),
             apiserver,
             etcd,
-            _folder: folder,
+            folder,
         })
     }
 
@@ -176,6 +183,11 @@ anonymous:
 ";
 
 impl RealServer {
+    /// A file by which clients reach it, for as long as it runs.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.folder.path().join("kubeconfig")
+    }
+
     /// Its administrator.
     pub fn client(&self) -> &Client {
         &self.client

@@ -1,6 +1,9 @@
-//! The example as a process of its own, against an API server that listens as `moorline apiserver` does.
+//! The example as a process of its own, against an API server that listens as `moorline apiserver` does, and against a
+//! real one, where `make test-reference` asks for that.
 
-use std::{fs, path::Path, process::Stdio, time::Duration};
+#![expect(clippy::unwrap_used, reason = "every function here belongs to a test")]
+
+use std::{env, fs, path::Path, process::Stdio, time::Duration};
 
 use k8s_openapi::api::{
     coordination::v1::Lease,
@@ -9,9 +12,11 @@ use k8s_openapi::api::{
 use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject, PostParams},
+    config::{KubeConfigOptions, Kubeconfig},
     core::GroupVersionKind,
 };
 use moorline_apiserver::server::{ApiServer, Config};
+use moorline_reference::real::{self, Durability};
 use serde_json::{Value, json};
 use tokio::{
     io::AsyncReadExt as _,
@@ -30,7 +35,7 @@ async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl 
 }
 
 /// The operator, told how to log by each of the three ways.
-fn operator(directory: &Path) -> Child {
+fn operator(directory: &Path, kubeconfig: &Path) -> Child {
     let options = directory.join("options.yaml");
     fs::write(
         &options,
@@ -42,7 +47,7 @@ fn operator(directory: &Path) -> Child {
         .arg(options)
         .args(["--leader-elect", "--health-probe-bind-address=0"])
         .env("MOORLINE_LOG_LEVEL", "info")
-        .env("KUBECONFIG", directory.join("kubeconfig"))
+        .env("KUBECONFIG", kubeconfig)
         .stderr(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
@@ -66,8 +71,28 @@ async fn terminate(mut operator: Child) -> String {
 async fn the_operator_works_over_the_wire_takes_over_from_itself_and_ends_in_good_order() {
     let server = ApiServer::start(Config::ephemeral()).await.unwrap();
     let directory = tempfile::tempdir().unwrap();
-    server.write_kubeconfig(&directory.path().join("kubeconfig")).unwrap();
-    let client = Client::new(server.service(), "default");
+    let kubeconfig = directory.path().join("kubeconfig");
+    server.write_kubeconfig(&kubeconfig).unwrap();
+    works_with(&kubeconfig).await;
+    server.stop(Duration::from_secs(5)).await;
+}
+
+#[tokio::test]
+async fn it_does_the_same_on_a_real_api_server() {
+    if env::var("MOORLINE_REFERENCE").as_deref() != Ok("required") {
+        eprintln!("skipped: `make test-reference` builds the real server and runs this on it");
+        return;
+    }
+    let programs = real::find().unwrap_or_else(|why| panic!("{why}"));
+    let server = programs.start(Durability::Unsynced).await.unwrap();
+    works_with(&server.kubeconfig()).await;
+}
+
+async fn works_with(kubeconfig: &Path) {
+    let directory = tempfile::tempdir().unwrap();
+    let config = Kubeconfig::read_from(kubeconfig).unwrap();
+    let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await;
+    let client = Client::try_from(config.unwrap()).unwrap();
     let kind = |kind: &str| ApiResource::from_gvk(&GroupVersionKind::gvk("example.moorline.io", "v1", kind));
     let (exchange, mailbox) = (kind("Exchange"), kind("Mailbox"));
     let exchanges: Api<DynamicObject> = Api::default_namespaced_with(client.clone(), &exchange);
@@ -76,7 +101,7 @@ async fn the_operator_works_over_the_wire_takes_over_from_itself_and_ends_in_goo
     let secrets: Api<Secret> = Api::default_namespaced(client.clone());
     let leases: Api<Lease> = Api::default_namespaced(client);
 
-    let first = operator(directory.path());
+    let first = operator(directory.path(), kubeconfig);
     let wanted = DynamicObject::new("ada", &mailbox).data(json!({ "spec": { "exchange": "main" } }));
     eventually("its kinds are installed", || async {
         mailboxes.create(&PostParams::default(), &wanted).await.ok()
@@ -103,7 +128,7 @@ async fn the_operator_works_over_the_wire_takes_over_from_itself_and_ends_in_goo
 
     let wanted = DynamicObject::new("main", &exchange).data(json!({ "spec": { "port": 25 } }));
     exchanges.create(&PostParams::default(), &wanted).await.unwrap();
-    let second = operator(directory.path());
+    let second = operator(directory.path(), kubeconfig);
     let map = eventually("the address is written", || async {
         maps.get_opt("ada").await.unwrap()
     })
@@ -120,5 +145,4 @@ async fn the_operator_works_over_the_wire_takes_over_from_itself_and_ends_in_goo
     .await;
     assert_eq!(token(secrets.get("ada-token").await.unwrap()), made, "it was made once");
     terminate(second).await;
-    server.stop(Duration::from_secs(5)).await;
 }

@@ -5,6 +5,7 @@
 
 mod connection;
 mod container;
+mod dispositions;
 mod ends;
 mod pause;
 mod pod;
@@ -50,8 +51,7 @@ pub fn run_if_asked() -> Option<ExitCode> {
     if !matches!(role.to_str()?, SHIM | LAUNCHER | PAUSE | HOLDER) {
         return None;
     }
-    // Blocked signals are inherited, from a runtime by its shims and from a shim by its containers.
-    let _ = nix::sys::signal::SigSet::empty().thread_set_mask();
+    dispositions::reset();
     let result = match role.to_str()? {
         SHIM => run(arguments.collect()),
         LAUNCHER => launch::run(),

@@ -28,6 +28,37 @@ async fn a_container_runs_and_its_output_and_exit_code_are_kept() {
 }
 
 #[tokio::test]
+async fn a_container_has_its_signals_whatever_is_ignored_by_whoever_starts_it() {
+    needs_containers!();
+    let bench = Bench::new("ignored").await;
+    // As `nohup` does, or a script with what it runs in the background; the shim is started by it.
+    let program = bench.dir.path().join("ignoring");
+    let shim = env!("CARGO_BIN_EXE_moorline-shim");
+    std::fs::write(
+        &program,
+        format!("#!/bin/sh\ntrap '' INT HUP QUIT\nexec {shim} \"$@\"\n"),
+    )
+    .unwrap();
+    std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let mut config = Bench::config(&bench.dir.path().join("other"), &format!("{}-i", bench.instance));
+    config.program = Some(program);
+    let runtime = moorline_container::Runtime::open(config).await.unwrap();
+    let pod: moorline_container::PodId = "p".parse().unwrap();
+    let spec = moorline_container::PodSpec::new(pod.clone(), moorline_container::Network::Isolated);
+    runtime.create_pod(spec).await.unwrap();
+    let spec = bench.script("c", "kill -INT $$; echo it was ignored");
+    let id = spec.id.clone();
+    runtime.create_container(&pod, spec).await.unwrap();
+    runtime.start(&pod, &id).await.unwrap();
+    let moorline_container::State::Exited(exit) = runtime.wait(&pod, &id, PATIENCE).await.unwrap() else {
+        panic!("it has not ended");
+    };
+    assert_eq!(exit.code, 130, "{exit:?}");
+    runtime.purge().await.unwrap();
+    bench.purge().await;
+}
+
+#[tokio::test]
 async fn a_signal_reaches_the_first_process_and_shows_in_the_exit() {
     needs_containers!();
     let bench = Bench::new("signal").await;
