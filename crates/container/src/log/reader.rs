@@ -251,11 +251,23 @@ fn open(path: &Path) -> io::Result<Option<File>> {
 
 /// The part with which the log begins.
 fn open_oldest(path: &Path) -> io::Result<Option<File>> {
-    let mut age = 0;
-    while rotated(path, age + 1).exists() {
-        age += 1;
+    loop {
+        let mut age = 0;
+        while has_older(path, age) {
+            age += 1;
+        }
+        let file = open(&rotated(path, age))?;
+        // While this looked, parts may have grown older by one.
+        if !has_older(path, age) && (file.is_some() || age == 0) {
+            return Ok(file);
+        }
     }
-    open(&rotated(path, age))
+}
+
+/// Whether there are parts that are older than this. Parts grow older one after the other, the oldest first, so one of
+/// them may be missing for a moment, and never two.
+fn has_older(path: &Path, age: u32) -> bool {
+    rotated(path, age + 1).exists() || rotated(path, age + 2).exists()
 }
 
 /// The part that follows the one with this inode; none if that one is the current one.
@@ -264,9 +276,16 @@ fn newer_than(path: &Path, inode: u64) -> io::Result<Option<File>> {
     let mut age = 0;
     loop {
         let Some(file) = open(&rotated(path, age))? else {
-            // Between two renames the current file is missing for a moment. Past that, the part that was being read
-            // has itself been dropped, and the oldest one follows it.
-            return Ok(if age == 0 { None } else { newer });
+            if age == 0 {
+                // Between two renames the current file is missing for a moment.
+                return Ok(None);
+            }
+            if has_older(path, age) {
+                age += 1;
+                continue;
+            }
+            // The part that was being read has itself been dropped, and the oldest one follows it.
+            return Ok(newer);
         };
         if file.metadata()?.ino() == inode {
             return Ok(newer);

@@ -110,7 +110,7 @@ async fn init_containers_come_first_and_sidecars_stay() {
         0
     );
     assert!(inits[1].state.as_ref().unwrap().running.is_some());
-    assert_eq!(bench.log("p").await, "one\n");
+    bench.until_log("p", "one\n").await;
     bench.finish().await;
 }
 
