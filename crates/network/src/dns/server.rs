@@ -1,5 +1,6 @@
 //! The server: takes questions by UDP and TCP, answers from the table or asks upstream.
 
+use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,6 +29,8 @@ const IDLE: Duration = Duration::from_secs(10);
 const ANSWERS_WAITING: usize = 32;
 /// How long an answer by UDP may be when both sides can take it: what passes every link in one piece.
 const LARGEST_DATAGRAM: u16 = 1232;
+/// How many ports of the kernel's choice are tried for one that both protocols have free.
+const PORTS_TRIED: usize = 16;
 
 /// Where the server listens, whom it answers and whom it asks.
 #[derive(Clone, Debug)]
@@ -65,10 +68,7 @@ impl DnsServer {
             address: config.address,
             source,
         };
-        let udp = UdpSocket::bind(config.address).await.map_err(failed)?;
-        // A port that the kernel chose for one is asked for by the other.
-        let address = udp.local_addr().map_err(failed)?;
-        let tcp = TcpListener::bind(address).await.map_err(failed)?;
+        let (udp, tcp, address) = bind(config.address).await.map_err(failed)?;
         let upstream = upstream(&config.upstream).map_err(|error| failed(std::io::Error::other(error.to_string())))?;
         let handler = Handler {
             names,
@@ -91,6 +91,22 @@ impl DnsServer {
     pub async fn stop(mut self) {
         if let Err(error) = self.server.shutdown_gracefully().await {
             tracing::debug!(%error, "the name server had ended before");
+        }
+    }
+}
+
+/// Binds both protocols to one port. A port that the kernel chose for one may be somebody else's in the other: it is
+/// asked for another then.
+async fn bind(wanted: SocketAddr) -> std::io::Result<(UdpSocket, TcpListener, SocketAddr)> {
+    let mut attempts = if wanted.port() == 0 { PORTS_TRIED } else { 1 };
+    loop {
+        attempts -= 1;
+        let tcp = TcpListener::bind(wanted).await?;
+        let address = tcp.local_addr()?;
+        match UdpSocket::bind(address).await {
+            Ok(udp) => return Ok((udp, tcp, address)),
+            Err(error) if attempts > 0 && error.kind() == ErrorKind::AddrInUse => {}
+            Err(error) => return Err(error),
         }
     }
 }
