@@ -35,6 +35,14 @@ async fn wait_for_ready_replicas(world: &World, wanted: i32) -> ReplicaSet {
     .await
 }
 
+async fn wait_for_ready_instances(world: &World, wanted: i32) {
+    eventually("the stateful set says that its pods are ready", || async {
+        let set: StatefulSet = world.get("db").await?;
+        (set.status?.ready_replicas.unwrap_or(0) == wanted).then_some(())
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_replica_set_makes_as_many_pods_as_are_wanted_and_says_so() {
     let world = World::new(Pods::BecomeReady).await;
@@ -335,11 +343,7 @@ async fn a_stateful_set_starts_in_order_and_gives_each_its_claim() {
         );
         world.make_ready(&name).await;
     }
-    eventually("three ready", || async {
-        let set: StatefulSet = world.get("db").await?;
-        (set.status?.ready_replicas == Some(3)).then_some(())
-    })
-    .await;
+    wait_for_ready_instances(&world, 3).await;
     let claims: Vec<String> = world
         .list::<PersistentVolumeClaim>()
         .await
@@ -375,19 +379,11 @@ async fn a_stateful_set_shrinks_from_the_end_and_keeps_the_claims() {
 async fn a_stateful_set_that_is_not_well_does_not_shrink_until_its_last_is() {
     let world = World::new(Pods::BecomeReady).await;
     world.create::<StatefulSet>(stateful_set(3)).await;
-    eventually("three ready", || async {
-        let set: StatefulSet = world.get("db").await?;
-        (set.status?.ready_replicas == Some(3)).then_some(())
-    })
-    .await;
+    wait_for_ready_instances(&world, 3).await;
     for pod in ["db-0", "db-1", "db-2"] {
         world.make_unready(pod).await;
     }
-    eventually("none ready", || async {
-        let set: StatefulSet = world.get("db").await?;
-        (set.status?.ready_replicas.unwrap_or(0) == 0).then_some(())
-    })
-    .await;
+    wait_for_ready_instances(&world, 0).await;
     let shrunk: StatefulSet = world.patch("db", json!({ "spec": { "replicas": 0 } })).await;
     eventually("the set has looked at it", || async {
         let set: StatefulSet = world.get("db").await?;
@@ -409,11 +405,7 @@ async fn a_stateful_set_that_is_not_well_does_not_shrink_until_its_last_is() {
 async fn an_update_of_a_stateful_set_goes_from_the_end_down_to_the_partition() {
     let world = World::new(Pods::BecomeReady).await;
     world.create::<StatefulSet>(stateful_set(3)).await;
-    eventually("three ready", || async {
-        let set: StatefulSet = world.get("db").await?;
-        (set.status?.ready_replicas == Some(3)).then_some(())
-    })
-    .await;
+    wait_for_ready_instances(&world, 3).await;
     world
         .patch::<StatefulSet>(
             "db",

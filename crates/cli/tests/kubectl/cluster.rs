@@ -44,40 +44,44 @@ fn draining_a_node_evicts_its_pods() {
     assert_eq!(ns.ok("get pods -o name"), "");
 }
 
-#[test]
-fn a_budget_keeps_a_pod_from_being_evicted() {
+/// A pod `p` that is ready or not, in a budget `b` that spares nobody, and the command that evicts it but for the query.
+fn a_pod_in_a_budget(ready: bool) -> (Namespace, impl Fn(&str) -> String) {
     let ns = Namespace::new();
+    let (status, healthy) = if ready { ("True", 1) } else { ("False", 0) };
     ns.ok("run p --image=busybox --labels=app=p");
-    ns.ok(r#"patch pod p --subresource=status --type=merge -p '{"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True"}]}}'"#);
+    ns.ok(&format!(
+        r#"patch pod p --subresource=status --type=merge -p '{{"status":{{"phase":"Running","conditions":[{{"type":"Ready","status":"{status}"}}]}}}}'"#
+    ));
     ns.ok("create poddisruptionbudget b --selector=app=p --min-available=1");
-    ns.ok(r#"patch pdb b --subresource=status --type=merge -p '{"status":{"observedGeneration":1,"disruptionsAllowed":0,"currentHealthy":1,"desiredHealthy":1,"expectedPods":1}}'"#);
+    ns.ok(&format!(
+        r#"patch pdb b --subresource=status --type=merge -p '{{"status":{{"observedGeneration":1,"disruptionsAllowed":0,"currentHealthy":{healthy},"desiredHealthy":1,"expectedPods":1}}}}'"#
+    ));
+    let name = ns.name.clone();
     let eviction = ns.file(
         "eviction",
-        &format!(
-            r#"{{"apiVersion":"policy/v1","kind":"Eviction","metadata":{{"name":"p","namespace":"{}"}}}}"#,
-            ns.name
-        ),
+        &format!(r#"{{"apiVersion":"policy/v1","kind":"Eviction","metadata":{{"name":"p","namespace":"{name}"}}}}"#),
     );
-    let complaint = ns.fails(&format!(
-        "create --raw /api/v1/namespaces/{}/pods/p/eviction -f {eviction}",
-        ns.name
-    ));
+    let evict =
+        move |query: &str| format!("create --raw /api/v1/namespaces/{name}/pods/p/eviction{query} -f {eviction}");
+    (ns, evict)
+}
+
+#[test]
+fn a_budget_keeps_a_pod_from_being_evicted() {
+    let (ns, evict) = a_pod_in_a_budget(true);
+    let complaint = ns.fails(&evict(""));
     assert!(
         complaint.contains("Cannot evict pod as it would violate the pod's disruption budget."),
         "{complaint}"
     );
     ns.ok(r#"patch pdb b --type=merge -p '{"spec":{"minAvailable":0}}'"#);
     ns.ok("wait --for=jsonpath={.status.disruptionsAllowed}=1 pdb/b --timeout=30s");
-    let allowed = "get pdb b -o jsonpath={.status.disruptionsAllowed}";
-    let evict = |query: &str| {
-        let path = format!("/api/v1/namespaces/{}/pods/p/eviction{query}", ns.name);
-        ns.ok(&format!("create --raw {path} -f {eviction}"));
-    };
-    evict("?dryRun=All");
-    assert_eq!(ns.ok(allowed), "1", "only seeming to evict spends nothing");
+    ns.ok(&evict("?dryRun=All"));
+    let allowed = ns.ok("get pdb b -o jsonpath={.status.disruptionsAllowed}");
+    assert_eq!(allowed, "1", "only seeming to evict spends nothing");
     // Somebody keeps it, so that it can be looked at.
     ns.ok(r#"patch pod p --type=merge -p '{"metadata":{"finalizers":["example.com/keep"]}}'"#);
-    evict("");
+    ns.ok(&evict(""));
     let told = ns.ok(r#"get pod p -o jsonpath={.status.conditions[?(@.type=="DisruptionTarget")].reason}"#);
     assert_eq!(told, "EvictionByEvictionAPI");
     ns.ok(r#"patch pod p --type=merge -p '{"metadata":{"finalizers":null}}'"#);
@@ -85,25 +89,10 @@ fn a_budget_keeps_a_pod_from_being_evicted() {
 
 #[test]
 fn a_pod_that_is_not_ready_is_evicted_where_the_budget_says_so() {
-    let ns = Namespace::new();
-    ns.ok("run p --image=busybox --labels=app=p");
-    ns.ok(r#"patch pod p --subresource=status --type=merge -p '{"status":{"phase":"Running","conditions":[{"type":"Ready","status":"False"}]}}'"#);
-    ns.ok("create poddisruptionbudget b --selector=app=p --min-available=1");
-    ns.ok(r#"patch pdb b --subresource=status --type=merge -p '{"status":{"observedGeneration":1,"disruptionsAllowed":0,"currentHealthy":0,"desiredHealthy":1,"expectedPods":1}}'"#);
-    let eviction = ns.file(
-        "eviction",
-        &format!(
-            r#"{{"apiVersion":"policy/v1","kind":"Eviction","metadata":{{"name":"p","namespace":"{}"}}}}"#,
-            ns.name
-        ),
-    );
-    let evict = format!(
-        "create --raw /api/v1/namespaces/{}/pods/p/eviction -f {eviction}",
-        ns.name
-    );
-    ns.fails(&evict);
+    let (ns, evict) = a_pod_in_a_budget(false);
+    ns.fails(&evict(""));
     ns.ok(r#"patch pdb b --type=merge -p '{"spec":{"unhealthyPodEvictionPolicy":"AlwaysAllow"}}'"#);
-    ns.ok(&evict);
+    ns.ok(&evict(""));
 }
 
 #[test]
