@@ -100,6 +100,33 @@ fn within_reason(source: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// Parses on a stack of its own.
+///
+/// The parser goes through every level of precedence for every bracket and looks back over all of them when it is in
+/// doubt, which depends on what it has seen before: an expression within reason can take more than the two mebibytes
+/// of an ordinary thread. Of this stack, only what is used is ever there.
+fn parse(source: &str) -> Result<IdedExpr, String> {
+    const STACK: usize = 64 << 20;
+    let parse = || {
+        let parsed = Parser::new().enable_optional_syntax(true).parse(source);
+        parsed.map_err(|errors| {
+            let errors = errors.errors.iter().map(|error| format!("Syntax error: {}", error.msg));
+            errors.collect::<Vec<_>>().join(", ")
+        })
+    };
+    std::thread::scope(|scope| {
+        let parsing = std::thread::Builder::new()
+            .name("cel".to_owned())
+            .stack_size(STACK)
+            .spawn_scoped(scope, parse)
+            .map_err(|error| format!("the expression cannot be parsed for want of a thread: {error}"))?;
+        // It counts its depth down past nothing on some sources that are no expression, and panics.
+        parsing
+            .join()
+            .map_err(|_| "the expression cannot be parsed".to_owned())?
+    })
+}
+
 #[derive(Debug)]
 pub(super) struct Expression {
     ast: IdedExpr,
@@ -113,19 +140,7 @@ impl Expression {
 
     fn compile_with(source: &str, variables: &[&str], literals: Literals) -> Result<Self, String> {
         within_reason(source)?;
-        // The parser counts its depth down past nothing on some sources that are no expression, and panics.
-        let parse = || Parser::new().enable_optional_syntax(true).parse(source);
-        let parsed = std::panic::catch_unwind(parse)
-            .map_err(|_| "the expression cannot be parsed".to_owned())?
-            .map_err(|errors| {
-                let errors: Vec<_> = errors
-                    .errors
-                    .iter()
-                    .map(|error| format!("Syntax error: {}", error.msg))
-                    .collect();
-                errors.join(", ")
-            })?;
-        let ast = expand(parsed, literals)?;
+        let ast = expand(parse(source)?, literals)?;
         let mut names = Names {
             scope: Vec::new(),
             mentioned: HashSet::new(),

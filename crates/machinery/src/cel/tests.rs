@@ -288,3 +288,14 @@ fn a_mutation_makes_an_object() {
     );
     assert!(Program::compile("Object{}", &[]).is_err());
 }
+
+#[test]
+fn the_deepest_expression_is_parsed_by_a_thread_with_a_small_stack() {
+    let source = format!("{}true{}", "(".repeat(48), ")".repeat(48));
+    let compile = move || Program::compile(&source, &[]).map(|program| program.matches(&[]));
+    let thread = std::thread::Builder::new()
+        .stack_size(256 << 10)
+        .spawn(compile)
+        .unwrap();
+    assert_eq!(thread.join().unwrap(), Ok(Ok(true)));
+}
