@@ -2,6 +2,7 @@
 
 use http::{Response, StatusCode};
 use moorline_machinery::{
+    gvk::GroupResource,
     meta,
     status::{ApiError, Status},
 };
@@ -27,7 +28,7 @@ pub(crate) async fn handle(call: &Call<'_>) -> Option<Result<Response<Body>, Api
         ("", "pods", "eviction", Verb::Create) => Some(evict(call).await),
         ("", "pods", "binding", Verb::Create) => Some(bind(call, &call.path.name).await),
         ("", "bindings", "", Verb::Create) => Some(bind_by_body(call).await),
-        ("", "componentstatuses", ..) => Some(Ok(component_statuses(call))),
+        ("", "componentstatuses", ..) => Some(component_statuses(call)),
         (metrics::GROUP, ..) => Some(metrics::answer(call).await),
         _ => None,
     }
@@ -271,19 +272,11 @@ async fn bind(call: &Call<'_>, pod: &str) -> Result<Response<Body>, ApiError> {
         let there = old["spec"]["nodeName"].as_str().unwrap_or_default();
         if !there.is_empty() {
             let why = format!("pod {pod} is already assigned to node {there:?}");
-            return Err(ApiError::conflict(
-                &moorline_machinery::gvk::GroupResource::from("pods/binding"),
-                pod,
-                why,
-            ));
+            return Err(ApiError::conflict(&GroupResource::from("pods/binding"), pod, why));
         }
         if meta::of(old).is_deleting() {
             let why = format!("pod {pod} is being deleted, cannot be assigned to a host");
-            return Err(ApiError::conflict(
-                &moorline_machinery::gvk::GroupResource::from("pods/binding"),
-                pod,
-                why,
-            ));
+            return Err(ApiError::conflict(&GroupResource::from("pods/binding"), pod, why));
         }
         let mut object = old.clone();
         object["spec"]["nodeName"] = node.as_str().into();
@@ -322,8 +315,30 @@ async fn bind_by_body(call: &Call<'_>) -> Result<Response<Body>, ApiError> {
     bind(call, &name).await
 }
 
-/// A list that has been empty of meaning for years and is still asked for.
-fn component_statuses(call: &Call<'_>) -> Response<Body> {
-    let list = json!({ "kind": "ComponentStatusList", "apiVersion": "v1", "metadata": {}, "items": [] });
-    respond::value(StatusCode::OK, &list, call.answer.encoding)
+/// How the parts of the control plane are, which nobody should ask for years and some still do. All are in this process:
+/// it stores and controls, and who has pods run also schedules them.
+fn component_statuses(call: &Call<'_>) -> Result<Response<Body>, ApiError> {
+    let scheduler = call.core.streams.access().map(|_| ());
+    let scheduler = scheduler.map_err(|_| "nobody runs pods for this server");
+    let parts = [
+        ("scheduler", scheduler),
+        ("controller-manager", Ok(())),
+        ("etcd-0", Ok(())),
+    ];
+    let mut items = parts.map(|(name, health)| {
+        let (status, message) = health.map_or_else(|message| ("False", message), |()| ("True", "ok"));
+        json!({ "metadata": { "name": name },
+            "conditions": [{ "type": "Healthy", "status": status, "message": message }] })
+    });
+    let name = call.path.name.as_str();
+    if name.is_empty() {
+        let list =
+            json!({ "kind": "ComponentStatusList", "apiVersion": "v1", "metadata": {}, "items": items.as_slice() });
+        return Ok(call.answer_object(StatusCode::OK, list));
+    }
+    let found = items.iter_mut().find(|item| item["metadata"]["name"] == name);
+    let found = found.ok_or_else(|| ApiError::not_found(&GroupResource::new("", "componentstatuses"), name))?;
+    found["kind"] = "ComponentStatus".into();
+    found["apiVersion"] = "v1".into();
+    Ok(call.answer_object(StatusCode::OK, found.take()))
 }

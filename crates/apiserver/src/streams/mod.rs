@@ -87,7 +87,7 @@ impl Streams {
     }
 
     /// Whoever runs pods.
-    fn access(&self) -> Result<Arc<dyn PodAccess>, ApiError> {
+    pub(crate) fn access(&self) -> Result<Arc<dyn PodAccess>, ApiError> {
         let access = self.access.read().unwrap_or_else(PoisonError::into_inner);
         access
             .clone()

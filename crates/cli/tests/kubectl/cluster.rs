@@ -96,6 +96,22 @@ fn a_pod_that_is_not_ready_is_evicted_where_the_budget_says_so() {
 }
 
 #[test]
+fn the_parts_of_the_control_plane_say_how_they_are() {
+    let ns = Namespace::new();
+    let table = ns.ok("get componentstatuses");
+    let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(rows[0], ["NAME", "STATUS", "MESSAGE", "ERROR"]);
+    assert_eq!(
+        rows[1][..2],
+        ["scheduler", "Unhealthy"],
+        "nobody schedules for a server alone"
+    );
+    assert_eq!(rows[2], ["controller-manager", "Healthy", "ok"]);
+    assert_eq!(ns.ok("get cs etcd-0 -o jsonpath={.conditions[0].status}"), "True");
+    assert!(ns.fails("get cs none").contains("componentstatuses \"none\" not found"));
+}
+
+#[test]
 fn a_certificate_request_is_approved_or_denied() {
     let ns = Namespace::new();
     let request = include_str!("request.b64").trim();

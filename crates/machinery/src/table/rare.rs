@@ -17,6 +17,16 @@ const POLICY_BINDINGS: &[Column] = &[
 
 pub(super) const KINDS: &[Kind] = &[
     (
+        "v1",
+        "ComponentStatus",
+        &[
+            name(),
+            text("Status", Cell::Computed(component_health)),
+            text("Message", Cell::Computed(component_message)),
+            text("Error", Cell::Computed(component_error)),
+        ],
+    ),
+    (
         "admissionregistration.k8s.io/v1",
         "ValidatingAdmissionPolicy",
         &[
@@ -110,6 +120,27 @@ fn or(text: String, otherwise: &str) -> Value {
 
 fn joined<'a>(texts: impl Iterator<Item = &'a str>) -> String {
     texts.collect::<Vec<_>>().join(",")
+}
+
+fn healthy<'a>(component: &Subject<'a>, field: &str) -> &'a str {
+    let conditions = component.at("conditions").and_then(Value::as_array);
+    let found = conditions.and_then(|conditions| conditions.iter().find(|one| one["type"] == "Healthy"));
+    found.map_or("", |condition| subject::text(condition, field))
+}
+
+fn component_health(component: &Subject<'_>) -> Value {
+    match healthy(component, "status") {
+        "True" => "Healthy".into(),
+        _ => "Unhealthy".into(),
+    }
+}
+
+fn component_message(component: &Subject<'_>) -> Value {
+    healthy(component, "message").into()
+}
+
+fn component_error(component: &Subject<'_>) -> Value {
+    healthy(component, "error").into()
 }
 
 fn param_kind(policy: &Subject<'_>) -> Value {

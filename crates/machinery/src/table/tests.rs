@@ -294,6 +294,12 @@ fn kinds_show_what_kubectl_shows() {
             json!({}),
             json!(["x", "2026-01-04T21:00:00Z"]),
         ),
+        (
+            "v1",
+            "ComponentStatus",
+            json!({"conditions": [{"type": "Healthy", "status": "False", "message": "m", "error": "e"}]}),
+            json!(["x", "Unhealthy", "m", "e"]),
+        ),
         ("v1", "LimitRange", json!({}), json!(["x", "2026-01-04T21:00:00Z"])),
     ] {
         assert_eq!(cells(api_version, kind, object), expected, "{kind}");
