@@ -17,7 +17,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{Api, Client, api::ListParams};
 use moorline_apiserver::server::{ApiServer, Config};
 use moorline_node::{
-    Machine, SimulatedConfig,
+    Machine, SimulatedConfig, Thresholds,
     container::{
         self, Missing,
         rootless::{self, Net, Stay},
@@ -63,6 +63,14 @@ pub(crate) struct Arguments {
     /// Let pods reach the world outside this machine, under its address
     #[arg(long)]
     outside: bool,
+    /// End pods when less than this is left, as a kubelet does: memory.available, nodefs.available and nodefs.inodesFree,
+    /// each with an amount or a percentage; '' for never [default: 100Mi of memory, 1Gi of disk, 1% of inodes, and never
+    /// more than 5%]
+    #[arg(long, value_name = "SIGNAL<AMOUNT,...")]
+    eviction_hard: Option<Thresholds>,
+    /// For how long nodes say that the machine runs short after it last did
+    #[arg(long, value_name = "DURATION", default_value = "5m")]
+    eviction_pressure_transition_period: jiff::SignedDuration,
     /// Keep the last 1,000 reconciles of the controllers in this directory, for `moorline replay`
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
@@ -293,6 +301,11 @@ async fn serve(instance: &Instance, arguments: &Arguments) -> Result<()> {
     if arguments.outside {
         config.outside = moorline_network::Outside::Open;
     }
+    if let Some(thresholds) = arguments.eviction_hard.clone() {
+        config.pressure.thresholds = thresholds;
+    }
+    config.pressure.hold = Duration::try_from(arguments.eviction_pressure_transition_period)
+        .context("--eviction-pressure-transition-period is less than nothing")?;
     let purged = config.clone();
     let network = Machine::open_network(&config)
         .await

@@ -41,6 +41,7 @@ mod lifecycle;
 mod machine;
 mod mirror;
 mod pod;
+mod pressure;
 mod probe;
 mod registration;
 pub mod scheduler;
@@ -55,5 +56,6 @@ pub use key::Key;
 pub use machine::{ContainerUsage, Error, LogQuery, Machine, MachineConfig, Mode, NodeConfig, PodUsage, StreamError};
 /// What streams of pods are made of.
 pub use moorline_container as container;
+pub use pressure::{PressureConfig, Thresholds};
 pub use simulated::{FAIL_WITH, READY_AFTER, SIMULATED, SimulatedConfig};
 pub use storage::{CLASS, PROVISIONER};

@@ -1,6 +1,10 @@
 //! A node of the API: what it is, that it lives, and how it is.
 
-use std::{collections::BTreeMap, net::IpAddr, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    time::Duration,
+};
 
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -16,7 +20,12 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::events::seconds;
+use tokio::sync::watch;
+
+use crate::{
+    events::{Recorder, Severity, seconds},
+    pressure::Condition,
+};
 
 /// How often a node says that it lives.
 pub(crate) const RENEW: Duration = Duration::from_secs(10);
@@ -72,7 +81,7 @@ impl MachineFacts {
 }
 
 impl Identity {
-    fn status(&self, now: Timestamp, before: Option<&Node>) -> Value {
+    fn status(&self, now: Timestamp, before: Option<&Node>, short: &BTreeSet<Condition>) -> Value {
         let mut addresses: Vec<Value> = self
             .addresses
             .iter()
@@ -82,7 +91,7 @@ impl Identity {
         json!({
             "capacity": self.capacity,
             "allocatable": self.allocatable,
-            "conditions": conditions(now, before),
+            "conditions": conditions(now, before, short),
             "addresses": addresses,
             "daemonEndpoints": { "kubeletEndpoint": { "Port": 0 } },
             "nodeInfo": {
@@ -105,24 +114,32 @@ pub(crate) fn architecture() -> &'static str {
     }
 }
 
-fn conditions(now: Timestamp, before: Option<&Node>) -> Vec<NodeCondition> {
+fn conditions(now: Timestamp, before: Option<&Node>, short: &BTreeSet<Condition>) -> Vec<NodeCondition> {
     let told = before
         .and_then(|node| node.status.as_ref())
         .and_then(|status| status.conditions.as_deref());
     let told = told.unwrap_or_default();
-    let texts = [
+    let memory = if short.contains(&Condition::Memory) {
         (
-            "MemoryPressure",
+            "True",
+            "KubeletHasInsufficientMemory",
+            "kubelet has insufficient memory available",
+        )
+    } else {
+        (
             "False",
             "KubeletHasSufficientMemory",
             "kubelet has sufficient memory available",
-        ),
-        (
-            "DiskPressure",
-            "False",
-            "KubeletHasNoDiskPressure",
-            "kubelet has no disk pressure",
-        ),
+        )
+    };
+    let disk = if short.contains(&Condition::Disk) {
+        ("True", "KubeletHasDiskPressure", "kubelet has disk pressure")
+    } else {
+        ("False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure")
+    };
+    let texts = [
+        (Condition::Memory.name(), memory.0, memory.1, memory.2),
+        (Condition::Disk.name(), disk.0, disk.1, disk.2),
         (
             "PIDPressure",
             "False",
@@ -149,7 +166,7 @@ fn conditions(now: Timestamp, before: Option<&Node>) -> Vec<NodeCondition> {
 }
 
 /// Registers a node, or finds it registered. Labels and taints that others set stay.
-pub(crate) async fn register(client: &Client, identity: &Identity) -> kube::Result<Node> {
+pub(crate) async fn register(client: &Client, identity: &Identity, short: &BTreeSet<Condition>) -> kube::Result<Node> {
     let nodes: Api<Node> = Api::all(client.clone());
     let existing = nodes.get_opt(&identity.name).await?;
     if existing.is_none() {
@@ -174,34 +191,54 @@ pub(crate) async fn register(client: &Client, identity: &Identity) -> kube::Resu
         let patch = Patch::Merge(json!({ "metadata": { "labels": identity.labels } }));
         nodes.patch(&identity.name, &PatchParams::default(), &patch).await?;
     }
-    report(client, identity).await
+    report(client, identity, short).await
 }
 
 /// Says how a node is.
-async fn report(client: &Client, identity: &Identity) -> kube::Result<Node> {
+async fn report(client: &Client, identity: &Identity, short: &BTreeSet<Condition>) -> kube::Result<Node> {
     let nodes: Api<Node> = Api::all(client.clone());
     let before = nodes.get_opt(&identity.name).await?;
-    let status = identity.status(seconds(Timestamp::now()), before.as_ref());
+    let status = identity.status(seconds(Timestamp::now()), before.as_ref(), short);
     let patch = Patch::Strategic(json!({ "status": status }));
     nodes
         .patch_status(&identity.name, &PatchParams::default(), &patch)
         .await
 }
 
-/// Keeps a node alive in the API until it is dropped.
-pub(crate) async fn keep_alive(client: Client, identity: Identity) {
+/// Keeps a node alive in the API until it is dropped, and says there what the machine runs short of; when it registered,
+/// that was what is `said`.
+pub(crate) async fn keep_alive(
+    client: Client,
+    identity: Identity,
+    mut said: BTreeSet<Condition>,
+    mut short: watch::Receiver<BTreeSet<Condition>>,
+    recorder: Recorder,
+) {
     let mut ticks = tokio::time::interval(RENEW);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut reported = tokio::time::Instant::now();
     let mut registered = true;
     loop {
-        ticks.tick().await;
+        tokio::select! {
+            _ = ticks.tick() => {}
+            Ok(()) = short.changed() => {}
+        }
+        let now = short.borrow_and_update().clone();
         if let Err(error) = renew(&client, &identity.name).await {
             tracing::debug!(node = identity.name, %error, "a node's lease could not be renewed");
         }
-        if !registered || reported.elapsed() >= REPORT {
-            match register(&client, &identity).await {
-                Ok(_) => {
+        if !registered || now != said || reported.elapsed() >= REPORT {
+            match register(&client, &identity, &now).await {
+                Ok(node) => {
+                    for condition in Condition::ALL {
+                        let (before, after) = (said.contains(&condition), now.contains(&condition));
+                        if before != after {
+                            let reason = news(condition, after);
+                            let message = format!("Node {} status is now: {reason}", identity.name);
+                            recorder.tell(&node, Severity::Normal, reason, message);
+                        }
+                    }
+                    said = now;
                     registered = true;
                     reported = tokio::time::Instant::now();
                 }
@@ -211,6 +248,16 @@ pub(crate) async fn keep_alive(client: Client, identity: Identity) {
                 }
             }
         }
+    }
+}
+
+/// What is told when a node begins or ceases to be short of something.
+fn news(condition: Condition, short: bool) -> &'static str {
+    match (condition, short) {
+        (Condition::Memory, true) => "NodeHasInsufficientMemory",
+        (Condition::Memory, false) => "NodeHasSufficientMemory",
+        (Condition::Disk, true) => "NodeHasDiskPressure",
+        (Condition::Disk, false) => "NodeHasNoDiskPressure",
     }
 }
 

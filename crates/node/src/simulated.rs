@@ -4,7 +4,7 @@
 //! are marked as what they are.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     net::{IpAddr, Ipv4Addr},
     sync::Arc,
     time::Duration,
@@ -17,7 +17,10 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams, Preconditions},
 };
 use serde_json::json;
-use tokio::{sync::Semaphore, task::AbortHandle};
+use tokio::{
+    sync::{Semaphore, watch},
+    task::AbortHandle,
+};
 
 use crate::{
     events::{Recorder, seconds},
@@ -82,13 +85,16 @@ pub(crate) async fn start(
     client: Client,
     config: SimulatedConfig,
     pods: Arc<Mirror<Pod>>,
-    _recorder: Recorder,
+    recorder: Recorder,
 ) -> kube::Result<SimulatedNodes> {
     let mut tasks = Vec::new();
     for number in 1..=config.nodes {
         let identity = identity(number, &config);
-        registration::register(&client, &identity).await?;
-        tasks.push(tokio::spawn(registration::keep_alive(client.clone(), identity)).abort_handle());
+        // Nodes that only seem to run pods never run short of anything.
+        let short = watch::channel(BTreeSet::new()).1;
+        registration::register(&client, &identity, &BTreeSet::new()).await?;
+        let alive = registration::keep_alive(client.clone(), identity, BTreeSet::new(), short, recorder.clone());
+        tasks.push(tokio::spawn(alive).abort_handle());
     }
     tasks.push(tokio::spawn(run(client, config, pods)).abort_handle());
     Ok(SimulatedNodes { tasks })

@@ -107,6 +107,11 @@ impl LogReader {
         })
     }
 
+    /// A reader of the log that a container left which the runtime has no more.
+    pub async fn of_ended(path: PathBuf, options: LogOptions) -> Result<Self> {
+        Self::open(path, options, watch::channel(true).1).await
+    }
+
     /// The next entry; none at the end, which comes for one who follows when the container has ended. Cancelling it
     /// loses at most what was being read.
     pub async fn next(&mut self) -> Result<Option<Entry>> {

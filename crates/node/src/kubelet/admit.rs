@@ -1,12 +1,13 @@
 //! Whether a node takes a pod that was bound to it: who bound it may have known less. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{Pod, Taint};
 
 use crate::{
-    amounts::Amounts,
-    pod::Ending,
+    amounts::{Amounts, qos_class},
+    pod::{EVICTED, Ending},
+    pressure::{Condition, is_critical},
     scheduler::{Wanted, tolerates},
 };
 
@@ -18,6 +19,8 @@ pub(crate) struct House<'a> {
     pub(crate) allocatable: &'a Amounts,
     /// The pods that it has taken already and that are not over.
     pub(crate) taken: &'a [Wanted],
+    /// What there is too little of.
+    pub(crate) pressure: &'a BTreeSet<Condition>,
 }
 
 /// What others may have changed about a node.
@@ -73,6 +76,21 @@ fn refusal(pod: &Pod, house: &House<'_>) -> Option<(String, String)> {
         }
     }
     let wanted = Wanted::of(pod);
+    // Want of memory keeps out only those who say nothing of how much they need.
+    let only_memory = house.pressure.iter().all(|condition| *condition == Condition::Memory);
+    let has_a_say = qos_class(spec) != "BestEffort"
+        || wanted.tolerations.iter().any(|own| {
+            let taint = Taint {
+                key: "node.kubernetes.io/memory-pressure".to_owned(),
+                effect: "NoSchedule".to_owned(),
+                ..Taint::default()
+            };
+            tolerates(own, &taint)
+        });
+    if !(house.pressure.is_empty() || is_critical(pod) || only_memory && has_a_say) {
+        let names: Vec<_> = house.pressure.iter().map(|condition| condition.name()).collect();
+        return of(EVICTED, format!("The node had condition: [{}]. ", names.join(" ")));
+    }
     let mut used = Amounts::default();
     for other in house.taken {
         used.add(&other.requests);
@@ -123,6 +141,15 @@ mod tests {
     }
 
     fn told(spec: &Value, taken: &[Value], taints: &Value) -> Option<(String, String)> {
+        told_when_short_of(&[], spec, taken, taints)
+    }
+
+    fn told_when_short_of(
+        short: &[Condition],
+        spec: &Value,
+        taken: &[Value],
+        taints: &Value,
+    ) -> Option<(String, String)> {
         let allocatable = [("cpu", "2"), ("memory", "1Gi"), ("pods", "3")];
         let allocatable = allocatable.map(|(name, amount)| (name.to_owned(), Quantity(amount.to_owned())));
         let taken: Vec<_> = taken.iter().map(|spec| Wanted::of(&pod(spec))).collect();
@@ -135,6 +162,7 @@ mod tests {
             }),
             allocatable: &Amounts::of(Some(&allocatable.into())),
             taken: &taken,
+            pressure: &short.iter().copied().collect(),
         };
         match refuse(&pod(spec), &house)? {
             Ending::Failed { reason, message, .. } => Some((reason, message)),
@@ -206,5 +234,28 @@ mod tests {
                 "Pod was rejected: forbidden sysctl: \"kernel.msgmax\" not allowlisted".to_owned()
             )
         );
+    }
+
+    #[test]
+    fn a_node_that_runs_short_takes_only_who_matters_or_says_how_much_memory_it_needs() {
+        let told = |short: &[Condition], spec: &Value| {
+            told_when_short_of(short, spec, &[], &json!([])).map(|(reason, message)| {
+                assert_eq!(reason, "Evicted");
+                message
+            })
+        };
+        let (memory, disk) = (&[Condition::Memory][..], &[Condition::Disk][..]);
+        let vague = json!({ "containers": [{ "name": "c" }] });
+        let refused = |names: &str| Some(format!("Pod was rejected: The node had condition: [{names}]. "));
+        assert_eq!(told(memory, &vague), refused("MemoryPressure"));
+        assert_eq!(told(disk, &vague), refused("DiskPressure"));
+        assert_eq!(told(&Condition::ALL, &vague), refused("MemoryPressure DiskPressure"));
+        assert_eq!(told(memory, &asking("1m")), None);
+        assert_eq!(told(disk, &asking("1m")), refused("DiskPressure"));
+        let tolerant = json!({ "tolerations": [{ "key": "node.kubernetes.io/memory-pressure", "operator": "Exists" }],
+            "containers": [{ "name": "c" }] });
+        assert_eq!(told(memory, &tolerant), None);
+        let critical = json!({ "priority": 2_000_000_000, "containers": [{ "name": "c" }] });
+        assert_eq!(told(&Condition::ALL, &critical), None);
     }
 }

@@ -1,6 +1,7 @@
 //! What all workers share.
 
 use std::{
+    collections::HashSet,
     net::IpAddr,
     path::{Path, PathBuf},
     sync::Arc,
@@ -11,7 +12,7 @@ use kube::Client;
 use moorline_container as run;
 use moorline_network as net;
 
-use crate::{amounts::Amounts, events::Recorder, key::Key, mirror::Mirror};
+use crate::{amounts::Amounts, events::Recorder, key::Key, mirror::Mirror, pressure::Pressure};
 
 /// What all nodes of this machine share.
 pub(crate) struct Context {
@@ -21,6 +22,8 @@ pub(crate) struct Context {
     pub(crate) services: Arc<Mirror<Service>>,
     pub(crate) pods: Arc<Mirror<Pod>>,
     pub(crate) nodes: Arc<Mirror<Node>>,
+    /// What the machine runs short of.
+    pub(crate) pressure: Arc<Pressure>,
     /// Where everything of pods is kept.
     pub(crate) data: PathBuf,
     /// The same for what must not reach a disk.
@@ -61,13 +64,46 @@ impl Context {
         self.private.join(uid)
     }
 
-    /// Where the logs of a pod are; they stay when the pod's containers are gone.
+    /// Where the logs of a pod are; they stay when the pod's containers are gone. No name has an underscore in it.
     pub(crate) fn log_directory(&self, pod: &Pod) -> PathBuf {
         let key = Key::of(pod);
         let uid = pod.metadata.uid.as_deref().unwrap_or("");
-        self.data
-            .join("logs")
-            .join(format!("{}_{}_{uid}", key.namespace, key.name))
+        self.logs().join(format!("{}_{}_{uid}", key.namespace, key.name))
+    }
+
+    fn logs(&self) -> PathBuf {
+        self.data.join("logs")
+    }
+
+    /// Removes the files of pods that the API has no more.
+    pub(crate) fn remove_files_of_strangers(&self) -> std::io::Result<()> {
+        let mut found = Vec::new();
+        for (place, is_log) in [(self.data.join("pods"), false), (self.logs(), true)] {
+            for entry in std::fs::read_dir(place)? {
+                let entry = entry?;
+                let name = entry.file_name().to_string_lossy().into_owned();
+                let uid = if is_log {
+                    name.rsplit('_').next().unwrap_or("")
+                } else {
+                    &name
+                };
+                found.push((uid.to_owned(), entry.path(), is_log));
+            }
+        }
+        // Asked after looking: who has files by then is known by now.
+        let pods = self.pods.all();
+        let known: HashSet<&str> = pods.iter().filter_map(|pod| pod.metadata.uid.as_deref()).collect();
+        for (uid, place, is_log) in &found {
+            if known.contains(uid.as_str()) {
+                continue;
+            }
+            if *is_log {
+                remove(place)?;
+            } else {
+                remove_files(self, uid)?;
+            }
+        }
+        Ok(())
     }
 
     /// Lets go of the images of pods for which this is true, by their UID.
@@ -78,6 +114,15 @@ impl Context {
             }
         }
         Ok(())
+    }
+
+    /// The attempts at a container that left a log.
+    pub(crate) fn logged_attempts(&self, pod: &Pod, container: &str) -> Vec<u32> {
+        let entries = std::fs::read_dir(self.log_directory(pod).join(container));
+        let names = entries.into_iter().flatten().flatten().map(|entry| entry.file_name());
+        names
+            .filter_map(|name| name.to_str()?.strip_suffix(".log")?.parse().ok())
+            .collect()
     }
 
     pub(crate) fn log(&self, pod: &Pod, container: &str, attempt: u32) -> PathBuf {
@@ -105,14 +150,16 @@ pub(crate) fn net_id(pod: &Pod) -> Result<net::PodId, String> {
     net::PodId::new(uid).map_err(|error| error.to_string())
 }
 
-/// Removes what is left of a pod on disk, logs included.
-pub(crate) fn remove_files(context: &Context, uid: &str, logs: &Path) -> std::io::Result<()> {
+/// Removes the files of a pod but for its logs.
+pub(crate) fn remove_files(context: &Context, uid: &str) -> std::io::Result<()> {
     crate::volume::tear_down(&context.volume_directory(uid), &context.private_directory(uid))?;
-    for place in [context.pod_directory(uid).as_path(), logs] {
-        match std::fs::remove_dir_all(place) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+    remove(&context.pod_directory(uid))
+}
+
+/// Removes a directory with everything in it, if it is there.
+pub(crate) fn remove(place: &Path) -> std::io::Result<()> {
+    match std::fs::remove_dir_all(place) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
-    Ok(())
 }

@@ -22,9 +22,11 @@ use super::{
 };
 use crate::{
     env::references,
+    events::Severity,
     key::Key,
     mirror::{Change, Mirror},
-    pod::Shape,
+    pod::{Shape, is_over},
+    pressure::Order,
     scheduler::Wanted,
     volume::Wants,
 };
@@ -101,6 +103,7 @@ async fn run(
         _ = ending.changed() => return,
     }
     let mut events = context.shared.runtime.events();
+    let (_presence, mut orders) = context.shared.pressure.work_at(&context.name);
     let mut pods = objects.pods.subscribe();
     let mut config_maps = objects.config_maps.subscribe();
     let mut secrets = objects.secrets.subscribe();
@@ -129,6 +132,8 @@ async fn run(
                 Err(error) => tracing::error!(%error, "a pod's worker panicked"),
             },
             _ = measuring.tick() => desk.measure(),
+            // Who misses orders gets the next: the want is still there.
+            Ok(order) = orders.recv() => desk.evict(&order),
             changed = reachable.changed() => if changed.is_err() { return },
             _ = ending.changed() => {
                 desk.tasks.shutdown().await;
@@ -169,11 +174,16 @@ impl Desk {
                 if let Ok(id) = moorline_network::PodId::new(&uid) {
                     let _ = context.shared.network.detach(&id);
                 }
-                super::context::remove_files(&context.shared, &uid, &context.shared.pod_directory(&uid))
+                super::context::remove_files(&context.shared, &uid)
             });
             if let Ok(Err(error)) = cleaned.await {
                 tracing::warn!(pod = %id, %error, "what a pod left could not be removed");
             }
+        }
+        let context = self.context.clone();
+        let cleaned = tokio::task::spawn_blocking(move || context.shared.remove_files_of_strangers());
+        if let Ok(Err(error)) = cleaned.await {
+            tracing::warn!(%error, "what pods left that are gone could not be removed");
         }
         let pods = self.context.shared.runtime.list();
         let there: BTreeSet<&str> = pods.iter().map(|pod| pod.spec.id.as_str()).collect();
@@ -200,6 +210,7 @@ impl Desk {
             .collect();
         let node = self.context.shared.nodes.get(&Key::new("", &self.context.name));
         let empty = BTreeMap::new();
+        let short = self.context.shared.pressure.conditions().borrow().clone();
         let house = House {
             node: &self.context.name,
             registered: node.as_ref().map(|node| Registered {
@@ -212,6 +223,7 @@ impl Desk {
             }),
             allocatable: &self.context.allocatable,
             taken: &taken,
+            pressure: &short,
         };
         admit::refuse(pod, &house).map_or(Origin::New, Origin::Refused)
     }
@@ -338,6 +350,20 @@ impl Desk {
         }));
     }
 
+    /// Ends a pod of this node, for the good of the others.
+    fn evict(&self, order: &Order) {
+        let Some(entry) = self.workers.get(&order.uid) else {
+            return;
+        };
+        if let Some(node) = self.context.shared.nodes.get(&Key::new("", &self.context.name)) {
+            let message = format!("Attempting to reclaim {}", order.resource);
+            self.context
+                .recorder
+                .tell(&*node, Severity::Warning, "EvictionThresholdMet", message);
+        }
+        let _ = entry.updates.send(Update::Evict(order.message.clone()));
+    }
+
     fn object(&self, key: &Key, of: fn(&References) -> &BTreeSet<String>) {
         for entry in self.workers.values() {
             if entry.key.namespace == key.namespace && of(&entry.references).contains(&key.name) {
@@ -345,11 +371,6 @@ impl Desk {
             }
         }
     }
-}
-
-fn is_over(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    matches!(phase, Some("Succeeded" | "Failed"))
 }
 
 impl References {

@@ -34,7 +34,14 @@ pub(crate) struct Limits {
 pub(crate) struct Usage {
     volumes: BTreeMap<String, i64>,
     /// What containers wrote beside their volumes, and their logs.
-    containers: BTreeMap<String, i64>,
+    pub(crate) containers: BTreeMap<String, i64>,
+}
+
+impl Usage {
+    /// All of it.
+    pub(crate) fn total(&self) -> i64 {
+        self.volumes.values().chain(self.containers.values()).sum()
+    }
 }
 
 impl Limits {
@@ -79,8 +86,7 @@ impl Limits {
                 ));
             }
         }
-        let total: i64 = usage.volumes.values().chain(usage.containers.values()).sum();
-        if let Some(limit) = self.whole.filter(|limit| total > *limit) {
+        if let Some(limit) = self.whole.filter(|limit| usage.total() > *limit) {
             return Some(format!(
                 "Pod ephemeral local storage usage exceeds the total limit of containers {limit}. "
             ));

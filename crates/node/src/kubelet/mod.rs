@@ -26,6 +26,7 @@ mod stop;
 mod worker;
 
 pub(crate) use adopt::{container_name, labels as known_labels};
-pub(crate) use context::{Context, NodeContext};
+pub(crate) use context::{Context, NodeContext, run_id};
 pub(crate) use desk::{Kubelet, Objects};
+pub(crate) use evict::measure;
 pub(crate) use prepare::protocol;

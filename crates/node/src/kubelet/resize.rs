@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 
 use crate::{
     amounts::{Amounts, Side, pod_requests},
-    pod::{Kind, Memory, Shape},
+    pod::{Kind, Memory, Shape, is_over},
 };
 
 /// What a change of resources comes to.
@@ -89,12 +89,8 @@ pub(crate) fn others<'p>(pods: impl Iterator<Item = &'p Pod>, node: &str, except
     let mut sum = Amounts::default();
     for pod in pods {
         let here = pod.spec.as_ref().filter(|spec| spec.node_name.as_deref() == Some(node));
-        let over = matches!(
-            pod.status.as_ref().and_then(|status| status.phase.as_deref()),
-            Some("Succeeded" | "Failed")
-        );
         if let Some(spec) = here
-            && !over
+            && !is_over(pod)
             && pod.metadata.uid.as_deref() != except
         {
             sum.add(&pod_requests(spec, pod.status.as_ref()));

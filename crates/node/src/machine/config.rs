@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Taint;
 use moorline_network as net;
 
 use super::Error;
-use crate::simulated::SimulatedConfig;
+use crate::{pressure::PressureConfig, simulated::SimulatedConfig};
 
 /// What a machine is to be.
 #[derive(Clone)]
@@ -39,6 +39,8 @@ pub struct MachineConfig {
     pub image_options: moorline_image::Options,
     /// The executable that shims are made of, if not this one.
     pub shim: Option<PathBuf>,
+    /// When the machine is short of memory or disk, so that pods have to end.
+    pub pressure: PressureConfig,
 }
 
 /// What a node is to be.
@@ -82,6 +84,7 @@ impl MachineConfig {
             images: None,
             image_options: moorline_image::Options::default(),
             shim: None,
+            pressure: PressureConfig::default(),
         }
     }
 

@@ -26,7 +26,7 @@ use tokio::task::AbortHandle;
 use crate::{
     events::Recorder,
     kubelet::Context,
-    lifecycle, scheduler, service,
+    lifecycle, pressure, scheduler, service,
     simulated::{self, SimulatedNodes},
     storage,
 };
@@ -155,6 +155,7 @@ impl Machine {
                 services: sources.services.clone(),
                 pods: sources.pods.clone(),
                 nodes: sources.nodes.clone(),
+                pressure: Arc::default(),
                 data: config.directory.clone(),
                 private: config.private(),
                 domain: config.domain.clone(),
@@ -186,6 +187,7 @@ impl Machine {
                 sources.lifecycle(),
                 recorder.clone(),
             )));
+            spawn(Box::pin(pressure::run(context.clone(), config.pressure.clone())));
             spawn(Box::pin(service::run(
                 sources.service(),
                 context.network.clone(),

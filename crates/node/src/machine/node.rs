@@ -132,7 +132,9 @@ impl VirtualNode {
     }
 
     async fn begin(&mut self, machine: &Machine) -> Result<(), Error> {
-        registration::register(&self.context.client, &self.identity)
+        let short = self.context.shared.pressure.conditions();
+        let now = short.borrow().clone();
+        registration::register(&self.context.client, &self.identity, &now)
             .await
             .map_err(|source| Error::Api {
                 attempted: format!("register node {}", self.identity.name),
@@ -141,6 +143,9 @@ impl VirtualNode {
         let heartbeat = tokio::spawn(registration::keep_alive(
             self.context.client.clone(),
             self.identity.clone(),
+            now,
+            short,
+            self.context.recorder.clone(),
         ));
         let kubelet = Kubelet::start(
             self.context.clone(),

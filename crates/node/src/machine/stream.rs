@@ -8,7 +8,8 @@ use moorline_network as net;
 use super::Machine;
 use crate::{
     key::Key,
-    kubelet::{container_name, known_labels},
+    kubelet::{container_name, known_labels, run_id},
+    pod::is_over,
 };
 
 /// Why there is no stream.
@@ -42,6 +43,14 @@ pub enum StreamError {
         container: String,
         /// What it waits for.
         reason: String,
+    },
+    /// It has ended with its pod, and nothing but its log is left.
+    #[error("container {container:?} in pod {:?} has ended", .pod.name)]
+    Over {
+        /// The pod.
+        pod: Key,
+        /// The container.
+        container: String,
     },
     /// There is no attempt before this one.
     #[error("previous terminated container {container:?} in pod {:?} not found", .pod.name)]
@@ -107,13 +116,8 @@ impl Machine {
             .ok_or_else(|| StreamError::NoPod(key.clone()))
     }
 
-    /// The container that is meant, and the pod it is in.
-    fn find(
-        &self,
-        key: &Key,
-        container: Option<&str>,
-        previous: bool,
-    ) -> Result<(run::PodId, run::ContainerId), StreamError> {
+    /// The pod, and the name of the container in it that is meant.
+    fn name(&self, key: &Key, container: Option<&str>) -> Result<(std::sync::Arc<Pod>, String), StreamError> {
         let pod = self.pod(key)?;
         let shape = crate::pod::Shape::of(&pod);
         let name = if let Some(name) = container {
@@ -143,54 +147,68 @@ impl Machine {
                 container: name,
             });
         }
+        Ok((pod, name))
+    }
+
+    /// The last attempt at a container that the runtime has, or the one before.
+    fn find(&self, pod: &Pod, name: &str, previous: bool) -> Result<(run::PodId, run::ContainerId), StreamError> {
+        let key = Key::of(pod);
         let waiting = || StreamError::Waiting {
             pod: key.clone(),
-            container: name.clone(),
-            reason: waiting_reason(&pod, &name),
+            container: name.to_owned(),
+            reason: waiting_reason(pod, name),
         };
-        let id: run::PodId = pod
-            .metadata
-            .uid
-            .as_deref()
-            .unwrap_or("")
-            .parse()
-            .map_err(|_| StreamError::NoPod(key.clone()))?;
-        let status = self.context.runtime.pod(&id).map_err(|_| waiting())?;
+        let id = run_id(pod).map_err(|_| StreamError::NoPod(key.clone()))?;
+        let status = self.context.runtime.pod(&id).map_err(|_| {
+            if !is_over(pod) {
+                return waiting();
+            }
+            StreamError::Over {
+                pod: key.clone(),
+                container: name.to_owned(),
+            }
+        })?;
         let attempts = status
             .containers
             .iter()
-            .filter(|found| found.spec.labels.get(known_labels::CONTAINER) == Some(&name));
+            .filter(|found| found.spec.labels.get(known_labels::CONTAINER).map(String::as_str) == Some(name));
         let attempts = attempts.filter_map(|found| found.spec.labels.get(known_labels::ATTEMPT)?.parse::<u32>().ok());
-        let latest = attempts.max().ok_or_else(waiting)?;
-        let attempt = match (previous, latest.checked_sub(1)) {
-            (false, _) => latest,
-            (true, Some(before)) => before,
-            (true, None) => {
-                return Err(StreamError::NoPrevious {
-                    pod: key.clone(),
-                    container: name,
-                });
-            }
-        };
-        let container: run::ContainerId = container_name(&name, attempt).parse().map_err(|_| waiting())?;
-        if previous && self.context.runtime.container(&id, &container).is_err() {
-            return Err(StreamError::NoPrevious {
+        let attempts: Vec<u32> = attempts.collect();
+        let attempt = choose(&attempts, previous).map_err(|missing| match missing {
+            Missing::Any => waiting(),
+            Missing::Previous => StreamError::NoPrevious {
                 pod: key.clone(),
-                container: name,
-            });
-        }
+                container: name.to_owned(),
+            },
+        })?;
+        let container: run::ContainerId = container_name(name, attempt).parse().map_err(|_| waiting())?;
         Ok((id, container))
     }
 
-    /// The log of a container; of the only one if none is named.
+    /// The log of a container; of the only one if none is named. It outlives everything else of a pod.
     pub async fn logs(
         &self,
         pod: &Key,
         container: Option<&str>,
         query: LogQuery,
     ) -> Result<run::LogReader, StreamError> {
-        let (id, container) = self.find(pod, container, query.previous)?;
-        Ok(self.context.runtime.logs(&id, &container, query.options).await?)
+        let (pod, name) = self.name(pod, container)?;
+        match self.find(&pod, &name, query.previous) {
+            Ok((id, container)) => Ok(self.context.runtime.logs(&id, &container, query.options).await?),
+            Err(error @ StreamError::Over { .. }) => {
+                let left = self.context.logged_attempts(&pod, &name);
+                let attempt = choose(&left, query.previous).map_err(|missing| match missing {
+                    Missing::Any => error,
+                    Missing::Previous => StreamError::NoPrevious {
+                        pod: Key::of(&*pod),
+                        container: name.clone(),
+                    },
+                })?;
+                let path = self.context.log(&pod, &name, attempt);
+                Ok(run::LogReader::of_ended(path, query.options).await?)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// A process in a container.
@@ -200,13 +218,15 @@ impl Machine {
         container: Option<&str>,
         spec: run::ExecSpec,
     ) -> Result<run::ExecSession, StreamError> {
-        let (id, container) = self.find(pod, container, false)?;
+        let (pod, name) = self.name(pod, container)?;
+        let (id, container) = self.find(&pod, &name, false)?;
         Ok(self.context.runtime.exec(&id, &container, spec).await?)
     }
 
     /// The streams of a container.
     pub async fn attach(&self, pod: &Key, container: Option<&str>) -> Result<run::Attached, StreamError> {
-        let (id, container) = self.find(pod, container, false)?;
+        let (pod, name) = self.name(pod, container)?;
+        let (id, container) = self.find(&pod, &name, false)?;
         Ok(self.context.runtime.attach(&id, &container).await?)
     }
 
@@ -254,6 +274,22 @@ impl Machine {
         }
         usage
     }
+}
+
+/// Which attempt is not there.
+enum Missing {
+    Any,
+    Previous,
+}
+
+/// The last of some attempts, or the one before it.
+fn choose(attempts: &[u32], previous: bool) -> Result<u32, Missing> {
+    let last = *attempts.iter().max().ok_or(Missing::Any)?;
+    if !previous {
+        return Ok(last);
+    }
+    let before = last.checked_sub(1).filter(|before| attempts.contains(before));
+    before.ok_or(Missing::Previous)
 }
 
 fn waiting_reason(pod: &Pod, container: &str) -> String {

@@ -24,4 +24,4 @@ pub(crate) use backoff::go_duration;
 pub(crate) use decide::{Action, Decision, KillReason, decide, grace_of};
 pub(crate) use memory::{Attempt, ContainerMemory, Ended, Ending, Memory, Sandbox, State, Trouble};
 pub(crate) use shape::{Kind, Shape};
-pub(crate) use status::{EVICTED, described, status};
+pub(crate) use status::{EVICTED, described, is_over, says_that_something_runs, status};

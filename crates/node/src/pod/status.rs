@@ -21,6 +21,26 @@ use crate::amounts::qos_class;
 /// The reason of a pod that the node ended to get back what it took.
 pub(crate) const EVICTED: &str = "Evicted";
 
+/// Whether the API says that a pod has come to its end.
+pub(crate) fn is_over(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+/// Whether the API says that a container of a pod runs.
+pub(crate) fn says_that_something_runs(pod: &Pod) -> bool {
+    let statuses = pod.status.iter().flat_map(|status| {
+        let parts = [
+            &status.init_container_statuses,
+            &status.container_statuses,
+            &status.ephemeral_container_statuses,
+        ];
+        parts.into_iter().flatten().flatten()
+    });
+    let mut states = statuses.filter_map(|status| status.state.as_ref());
+    states.any(|state| state.running.is_some())
+}
+
 /// `name_namespace(uid)`, as a kubelet names pods in messages.
 pub(crate) fn described(pod: &Pod) -> String {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
@@ -342,7 +362,8 @@ fn conditions(
             last_transition_time: Some(since.unwrap_or(Time(now))),
         });
     };
-    let sandboxed = memory.sandbox.is_some();
+    // What is over has let go of it.
+    let sandboxed = memory.sandbox.is_some() && !matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
     put("PodReadyToStartContainers", (truth(sandboxed), None, None));
     put("Initialized", initialized(shape, memory, status));
     let containers = containers_ready(shape, memory, status);

@@ -11,7 +11,7 @@ use k8s_openapi::api::{
 };
 
 use super::wanted::Wanted;
-use crate::{amounts::Amounts, key::Key};
+use crate::{amounts::Amounts, key::Key, pod::is_over};
 
 /// Nodes, the pods on them, and storage.
 ///
@@ -112,16 +112,15 @@ impl Cluster {
     /// became free.
     pub fn pod_applied(&mut self, pod: &Pod) -> bool {
         let key = Key::of(pod);
-        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
         let node = pod
             .spec
             .as_ref()
             .and_then(|spec| spec.node_name.as_ref())
             .filter(|name| !name.is_empty());
-        match (node, phase) {
-            (None, _) => false,
-            (Some(_), Some("Succeeded" | "Failed")) => self.pod_removed(&key),
-            (Some(node), _) => {
+        match node {
+            None => false,
+            Some(_) if is_over(pod) => self.pod_removed(&key),
+            Some(node) => {
                 let wanted = Wanted::of(pod);
                 let shrank = self
                     .pods

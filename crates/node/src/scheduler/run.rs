@@ -23,6 +23,7 @@ use crate::{
     events::{Recorder, Severity},
     key::Key,
     mirror::{Change, Mirror},
+    pod::is_over,
 };
 
 /// The name by which pods ask for this scheduler.
@@ -176,11 +177,7 @@ impl Desk {
                     return;
                 }
                 let ours = spec.is_some_and(|spec| spec.scheduler_name.as_deref().is_none_or(|name| name == NAME));
-                let over = matches!(
-                    pod.status.as_ref().and_then(|status| status.phase.as_deref()),
-                    Some("Succeeded" | "Failed")
-                );
-                if !ours || over || pod.metadata.deletion_timestamp.is_some() {
+                if !ours || is_over(pod) || pod.metadata.deletion_timestamp.is_some() {
                     self.line.remove(&key);
                     self.cluster.nominated.remove(&key);
                     return;

@@ -25,6 +25,7 @@ use crate::{
     events::{Recorder, Severity},
     key::Key,
     mirror::Mirror,
+    pod::is_over,
     scheduler::claims as claims_of,
 };
 
@@ -416,8 +417,7 @@ fn wants_claims(pod: &Pod) -> bool {
 fn used_claims(pods: &[Arc<Pod>]) -> BTreeSet<Key> {
     let mut used = BTreeSet::new();
     for pod in pods {
-        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-        if matches!(phase, Some("Succeeded" | "Failed")) {
+        if is_over(pod) {
             continue;
         }
         let key = Key::of(&**pod);

@@ -27,8 +27,8 @@ pub(crate) struct Bench {
     pub(crate) machine: Machine,
     pub(crate) client: Client,
     pub(crate) config: MachineConfig,
-    pub(crate) directory: tempfile::TempDir,
-    pub(crate) server: Embedded,
+    _directory: tempfile::TempDir,
+    _server: Embedded,
 }
 
 /// A name that no other test of this or another process has.
@@ -44,6 +44,15 @@ impl Bench {
     }
 
     pub(crate) async fn with(nodes: Vec<NodeConfig>, simulated: Option<SimulatedConfig>) -> Option<Self> {
+        Self::configured(|config| {
+            config.nodes = nodes;
+            config.simulated = simulated;
+        })
+        .await
+    }
+
+    /// A machine of which this is changed before it starts.
+    pub(crate) async fn configured(change: impl FnOnce(&mut MachineConfig)) -> Option<Self> {
         if let Some(reason) = moorline_fixtures::why_no_containers() {
             #[expect(clippy::print_stderr, reason = "a test that did not run has to say so")]
             {
@@ -53,13 +62,12 @@ impl Bench {
         }
         let directory = tempfile::tempdir().expect("a directory can be made");
         let mut config = MachineConfig::new(directory.path().join("machine"), instance());
-        config.nodes = nodes;
-        config.simulated = simulated;
         config.shim = Some(shim());
         config.image_options.recipes = Vec::new();
         let images = directory.path().join("images");
         config.images = Some(images.clone());
         import_busybox(&images, directory.path()).await;
+        change(&mut config);
         let server = Embedded::ephemeral(Arc::new(RealWorld))
             .await
             .expect("a server in memory starts");
@@ -71,8 +79,8 @@ impl Bench {
             machine,
             client,
             config,
-            directory,
-            server,
+            _directory: directory,
+            _server: server,
         };
         bench.accounts_are_there().await;
         Some(bench)
@@ -161,6 +169,15 @@ impl Bench {
             );
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
+    }
+
+    /// Ends the machine and starts it anew, with this changed. Its pods are taken over.
+    pub(crate) async fn restarted(mut self, change: impl FnOnce(&mut MachineConfig)) -> Self {
+        self.machine.stop().await;
+        change(&mut self.config);
+        let started = Machine::start(self.config.clone(), self.client.clone()).await;
+        self.machine = started.expect("the machine starts again");
+        self
     }
 
     /// Ends everything and checks that nothing is left.

@@ -1,6 +1,6 @@
 //! Machines that are started again, and nodes that are made to fail.
 
-use moorline_node::{Machine, Mode};
+use moorline_node::Mode;
 use serde_json::json;
 
 use crate::{
@@ -27,37 +27,11 @@ async fn a_machine_that_starts_again_takes_its_pods_over() {
             .container_id
             .clone()
     };
-    let Bench {
-        machine,
-        client,
-        config,
-        directory,
-        server,
-    } = bench;
-    machine.stop().await;
-    let machine = restart(config.clone(), client.clone()).await;
-    let bench = Bench {
-        machine,
-        client,
-        config,
-        directory,
-        server,
-    };
+    let bench = bench.restarted(|_| {}).await;
     let after = bench.running("p").await;
     assert_eq!(id(&before), id(&after), "it is the same container");
     bench.deleted("p").await;
     bench.finish().await;
-}
-
-/// What a machine holds is let go of when its tasks have ended, a moment after it was stopped.
-async fn restart(config: moorline_node::MachineConfig, client: kube::Client) -> Machine {
-    for _ in 0..200 {
-        match Machine::start(config.clone(), client.clone()).await {
-            Ok(machine) => return machine,
-            Err(_) => tokio::time::sleep(std::time::Duration::from_millis(50)).await,
-        }
-    }
-    Machine::start(config, client).await.expect("the machine starts again")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

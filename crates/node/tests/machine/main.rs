@@ -1,6 +1,7 @@
 //! Pods that are real: a machine over an API server in memory, with processes in containers.
 
 mod bench;
+mod endings;
 mod failures;
 mod pods;
 mod simulated;

@@ -16,7 +16,7 @@ use super::{
         start::{self, Order, field_path},
         stop::{self, Victim},
     },
-    Probes, Task, Update, Worker, target,
+    Life, Probes, Task, Update, Worker, target,
 };
 use crate::{
     env::Facts,
@@ -329,7 +329,7 @@ impl Worker {
             Ending::Over => pod::grace_of(&self.pod),
         };
         self.memory.ending = Some(ending.clone());
-        self.stopped = false;
+        self.life = Life::Runs;
         for (_, task) in self.running.drain() {
             task.abort();
         }

@@ -13,7 +13,7 @@ use super::{
         prepare::{Ready, Unready},
         start::{Refusal, field_path},
     },
-    Presence, TRY_AGAIN, Task, Update, Worker,
+    Life, Presence, TRY_AGAIN, Task, Update, Worker,
 };
 use crate::{
     events::Severity,
@@ -84,7 +84,7 @@ impl Worker {
             Update::Stopped(ending) => {
                 self.running.remove(&Task::End);
                 if self.memory.ending.as_ref() == Some(&ending) {
-                    self.stopped = true;
+                    self.life = Life::Stopped;
                     self.collect_ends();
                 }
             }

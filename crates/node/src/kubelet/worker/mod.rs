@@ -19,7 +19,7 @@ use tokio::{
 
 use super::{
     adopt,
-    context::{NodeContext, net_id, remove_files, run_id},
+    context::{NodeContext, net_id, remove, remove_files, run_id},
     prepare::{Ready, Unready, ports, told},
     publish::{self, Written},
     start::{self, Refusal},
@@ -27,7 +27,7 @@ use super::{
 use crate::{
     events::{Severity, seconds},
     key::Key,
-    pod::{self, Action, Attempt, Decision, Ending, Memory, Sandbox, Shape, decide},
+    pod::{self, Action, Attempt, Decision, Ending, Memory, Sandbox, Shape, decide, is_over, says_that_something_runs},
     probe::{Report, Target},
     volume::{Failure, Volumes},
 };
@@ -102,8 +102,9 @@ pub(crate) struct Worker {
     probes: HashMap<String, Probes>,
     written: Option<PodStatus>,
     write_failed: bool,
-    /// Set once nothing runs any more.
-    stopped: bool,
+    life: Life,
+    /// The pod was over when it came, and the API has all there is to tell.
+    told: bool,
     presence: Presence,
     stale_volumes: bool,
 }
@@ -116,6 +117,17 @@ pub(crate) enum Origin<'a> {
     Adopted(&'a run::PodStatus),
     /// The node does not take it.
     Refused(Ending),
+}
+
+/// How far a pod has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Life {
+    /// It runs, or will, or is being ended.
+    Runs,
+    /// Nothing runs any more.
+    Stopped,
+    /// Nothing is left but logs.
+    LetGo,
 }
 
 /// Whether the API has the pod.
@@ -161,6 +173,7 @@ impl Worker {
             Origin::Adopted(status) => Some(status),
             Origin::New | Origin::Refused(_) => None,
         };
+        let told = adopted.is_none() && is_over(&pod) && !says_that_something_runs(&pod);
         let mut memory = adopt::memory(&pod, &shape, adopted, Timestamp::now());
         if adopted.is_some()
             && memory.sandbox.is_some()
@@ -171,13 +184,13 @@ impl Worker {
                 ips: vec![network.address.into()],
             });
         }
-        let mut stopped = false;
+        let mut life = Life::Runs;
         if let Origin::Refused(ending) = origin {
             if let Ending::Failed { reason, message, .. } = &ending {
                 context.recorder.tell(&*pod, Severity::Warning, reason, message.clone());
             }
             memory.ending = Some(ending);
-            stopped = true;
+            life = Life::Stopped;
         }
         Self {
             context,
@@ -191,7 +204,8 @@ impl Worker {
             probes: HashMap::new(),
             written: None,
             write_failed: false,
-            stopped,
+            life,
+            told,
             presence: Presence::There,
             stale_volumes: adopted.is_some(),
             pod,
@@ -213,12 +227,15 @@ impl Worker {
             let decision = self.decide();
             self.note_waits(&decision);
             self.publish().await;
-            if self.stopped && (self.is_gone() || self.pod.metadata.deletion_timestamp.is_some()) {
+            if self.life != Life::Runs && (self.is_gone() || self.pod.metadata.deletion_timestamp.is_some()) {
                 if self.finish().await {
                     return Finished::Removed;
                 }
                 tokio::time::sleep(WRITE_AGAIN).await;
                 continue;
+            }
+            if self.holds_for_nothing() {
+                self.let_go().await;
             }
             self.act(&decision);
             self.tend_probes();
@@ -242,9 +259,11 @@ impl Worker {
         self.presence == Presence::Gone
     }
 
-    fn is_terminal(&self) -> bool {
-        let phase = self.pod.status.as_ref().and_then(|status| status.phase.as_deref());
-        matches!(phase, Some("Succeeded" | "Failed"))
+    /// Whether it has something left that it needs no more: nothing runs any more nor will, and the API knows it. What
+    /// the node itself ended gives back at once, as it was for want of it, and on a full disk the API learns nothing.
+    fn holds_for_nothing(&self) -> bool {
+        let ended_by_node = matches!(self.memory.ending, Some(Ending::Failed { .. }));
+        self.life == Life::Stopped && (ended_by_node || is_over(&self.pod))
     }
 
     fn decide(&mut self) -> Decision {
@@ -259,9 +278,9 @@ impl Worker {
                 look_again: None,
             };
         }
-        if self.is_terminal() && self.memory.ending.is_none() && !self.memory.anything_runs() {
+        if is_over(&self.pod) && self.memory.ending.is_none() && !self.memory.anything_runs() {
             self.memory.ending = Some(Ending::Over);
-            self.stopped = true;
+            self.life = Life::Stopped;
         }
         decide(&self.pod, &self.shape, &self.memory, Timestamp::now())
     }
@@ -269,7 +288,7 @@ impl Worker {
     fn wake(&self, decision: &Decision) -> Option<Timestamp> {
         let mut wake = decision.look_again;
         let mut earlier = |at: Timestamp| wake = Some(wake.map_or(at, |before| before.min(at)));
-        if self.write_failed {
+        if self.write_failed || self.holds_for_nothing() {
             earlier(Timestamp::now() + WRITE_AGAIN);
         }
         if let Some(renew) = self.volumes.renew
@@ -282,7 +301,7 @@ impl Worker {
 
     /// Writes the status if it says something new.
     async fn publish(&mut self) {
-        if self.is_gone() {
+        if self.is_gone() || self.told {
             return;
         }
         let mut seen = (*self.pod).clone();
@@ -322,8 +341,9 @@ impl Worker {
         }
     }
 
-    /// Removes what is left of a pod that has stopped. Says whether all is done.
-    async fn finish(&mut self) -> bool {
+    /// Gives back what a pod that has stopped still holds: its sandbox and address, its images, its volumes. Its logs
+    /// are there until it is deleted. Says whether all is done.
+    async fn let_go(&mut self) -> bool {
         let Ok(id) = run_id(&self.pod) else { return true };
         if let Err(error) = self.context.shared.runtime.remove_pod(&id).await {
             tracing::warn!(pod = %Key::of(&*self.pod), error = told(&error), "a pod's containers could not be removed");
@@ -339,10 +359,25 @@ impl Worker {
                 context.shared.network.detach(&id).map_err(|error| told(&error))?;
             }
             let uid = pod.metadata.uid.as_deref().unwrap_or("");
-            remove_files(&context.shared, uid, &context.shared.log_directory(&pod)).map_err(|error| error.to_string())
+            remove_files(&context.shared, uid).map_err(|error| error.to_string())
         });
         if let Err(error) = cleaned.await.unwrap_or_else(|error| Err(error.to_string())) {
             tracing::warn!(pod = %Key::of(&*self.pod), error, "what a pod left could not be removed");
+            return false;
+        }
+        self.life = Life::LetGo;
+        true
+    }
+
+    /// Removes what is left of a pod that has stopped. Says whether all is done.
+    async fn finish(&mut self) -> bool {
+        if self.life != Life::LetGo && !self.let_go().await {
+            return false;
+        }
+        let logs = self.context.shared.log_directory(&self.pod);
+        let removed = tokio::task::spawn_blocking(move || remove(&logs)).await;
+        if let Err(error) = removed.unwrap_or_else(|error| Err(std::io::Error::other(error))) {
+            tracing::warn!(pod = %Key::of(&*self.pod), %error, "a pod's logs could not be removed");
             return false;
         }
         if self.is_gone() {
