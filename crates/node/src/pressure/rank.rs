@@ -26,11 +26,18 @@ impl Candidate {
     }
 }
 
+/// What a pod has to have written at least for its end to be of any use on the disk. The claims of a database may be what
+/// fills it, and ending the pods beside it would give nothing back.
+const WORTH_ENDING: i64 = 1 << 20;
+
 /// The pod that has to go: who uses more than was asked for before who does not, then who matters less, then who uses
 /// most beyond what was asked for.
 pub(super) fn choose(candidates: &[Candidate], want: &Want) -> Option<Candidate> {
     let resource = want.signal.resource();
-    let candidates = candidates.iter().filter(|candidate| !is_critical(&candidate.pod));
+    let least = if want.signal == Signal::Memory { 0 } else { WORTH_ENDING };
+    let candidates = candidates
+        .iter()
+        .filter(|candidate| candidate.total >= least && !is_critical(&candidate.pod));
     let first = candidates.min_by_key(|candidate| {
         let beyond = candidate.total - candidate.requested(resource);
         let priority = candidate.pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0);
@@ -119,6 +126,19 @@ mod tests {
         }
         assert_eq!(order, ["large", "small", "asked", "dear", "within"]);
         assert_eq!(candidates.len(), 1, "the critical one stays whatever happens");
+    }
+
+    #[test]
+    fn who_wrote_next_to_nothing_has_nothing_to_give_back() {
+        let want = Want {
+            signal: Signal::Disk,
+            ..WANT
+        };
+        let mut candidates = vec![candidate("idle", 0, "0", 64 << 10)];
+        assert!(choose(&candidates, &want).is_none());
+        candidates.push(candidate("writer", 10, "0", 2 << 20));
+        let chosen = choose(&candidates, &want).unwrap();
+        assert_eq!(chosen.pod.metadata.name.as_deref(), Some("writer"));
     }
 
     #[test]
