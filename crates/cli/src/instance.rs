@@ -135,11 +135,9 @@ impl Instance {
     }
 
     /// The port that it had the last time, so that clients find it again.
-    pub(crate) fn last_port(&self) -> u16 {
-        fs::read_to_string(self.directory.join("port"))
-            .ok()
-            .and_then(|port| port.trim().parse().ok())
-            .unwrap_or(0)
+    pub(crate) fn last_port(&self) -> Option<u16> {
+        let port = fs::read_to_string(self.directory.join("port")).ok()?;
+        port.trim().parse().ok()
     }
 
     pub(crate) fn remember_port(&self, port: u16) -> Result<()> {

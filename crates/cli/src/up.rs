@@ -2,7 +2,8 @@
 
 use std::{
     fs::File,
-    io::{IsTerminal as _, Write as _},
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    io::{ErrorKind, IsTerminal as _, Write as _},
     net::{SocketAddr, TcpListener},
     os::{fd::OwnedFd, unix::process::CommandExt as _},
     path::PathBuf,
@@ -129,8 +130,7 @@ fn without_root(instance: &Instance, arguments: &Arguments) -> Result<()> {
         return Ok(());
     }
     // Clients are on the machine's own network, which cannot be reached from inside.
-    let address = listen_at(instance, arguments);
-    let listener = TcpListener::bind(address).with_context(|| format!("cannot listen on {address}"))?;
+    let listener = listen(instance, arguments)?;
     let inside = rootless::enter(
         instance.directory(),
         Stay::Lasting,
@@ -140,13 +140,49 @@ fn without_root(instance: &Instance, arguments: &Arguments) -> Result<()> {
     match inside.context("cannot run without root")? {}
 }
 
-/// The socket that [`without_root`] opened, if this process is inside.
-fn listener_from_outside() -> Result<Option<TcpListener>> {
+/// The socket that clients connect to; [`without_root`] has opened it if this process is inside.
+fn listener(instance: &Instance, arguments: &Arguments) -> Result<TcpListener> {
     if rootless::inside().is_none() {
-        return Ok(None);
+        return listen(instance, arguments);
     }
     let socket = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).context("cannot take over the socket")?;
-    Ok(Some(TcpListener::from(socket)))
+    Ok(TcpListener::from(socket))
+}
+
+/// Listens where clients found it the last time, or at a port that nobody gets by chance: those of services and those
+/// that the kernel hands out begin above.
+fn listen(instance: &Instance, arguments: &Arguments) -> Result<TcpListener> {
+    const PORTS: std::ops::Range<u16> = 20_000..30_000;
+    const TRIED: u16 = 100;
+    let at = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
+    let failed = |address: SocketAddr| format!("cannot listen on {address}");
+    if let Some(address) = arguments.listen {
+        return TcpListener::bind(address).with_context(|| failed(address));
+    }
+    if let Some(last) = instance.last_port() {
+        match TcpListener::bind(at(last)) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse => {
+                tracing::warn!(
+                    port = last,
+                    "somebody else has taken the port; the kubeconfig names another now"
+                );
+            }
+            bound => return bound.with_context(|| failed(at(last))),
+        }
+    }
+    let mut hash = DefaultHasher::new();
+    instance.directory().hash(&mut hash);
+    let span = PORTS.end - PORTS.start;
+    let first = u16::try_from(hash.finish() % u64::from(span)).unwrap_or(0);
+    let ports = (0..TRIED).map(|more| PORTS.start + (first + more) % span);
+    // If all of them are taken, the kernel knows one that is not.
+    for port in ports.chain([0]) {
+        match TcpListener::bind(at(port)) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse => {}
+            bound => return bound.with_context(|| failed(at(port))),
+        }
+    }
+    bail!("cannot listen on 127.0.0.1: all ports are taken; name one with --listen")
 }
 
 /// What is not as with root.
@@ -174,11 +210,6 @@ fn without_root_lacks() -> Vec<String> {
         ));
     }
     lacks
-}
-
-fn listen_at(instance: &Instance, arguments: &Arguments) -> SocketAddr {
-    let last = || ([127, 0, 0, 1], instance.last_port()).into();
-    arguments.listen.unwrap_or_else(last)
 }
 
 /// How an instance is that somebody runs; `None` if nobody does.
@@ -313,8 +344,7 @@ async fn serve(instance: &Instance, arguments: &Arguments) -> Result<()> {
     let ranges = network.ranges();
     let server = ApiServer::start(Config {
         directory: Some(instance.directory().join("api")),
-        listen: listen_at(instance, arguments),
-        listener: listener_from_outside()?,
+        listener: Some(listener(instance, arguments)?),
         for_pods: Some(ranges.host_address().into()),
         services: ranges.services().to_string(),
         ..Config::ephemeral()

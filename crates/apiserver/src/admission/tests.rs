@@ -7,7 +7,7 @@ use std::time::Duration;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
+use tokio::net::TcpSocket;
 
 use crate::server::Config;
 use fixture::{Cluster, Webhook};
@@ -224,7 +224,10 @@ async fn a_webhook_that_does_not_answer_in_time_fails_or_is_passed_over_as_its_p
 #[tokio::test]
 async fn a_webhook_that_is_not_there_can_be_unconfigured() {
     let (cluster, webhook) = (Cluster::start().await, Webhook::start(allow).await);
-    let nowhere = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    // Taken, so that nobody else gets it, and not listened on.
+    let taken = TcpSocket::new_v4().unwrap();
+    taken.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let nowhere = taken.local_addr().unwrap();
     let mut entry = webhook.entry("gone.example.com", json!({}));
     entry["clientConfig"]["url"] = format!("https://{nowhere}/").into();
     entry["rules"][0] = json!({

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpSocket, TcpStream},
 };
 
 use crate::harness::{Cluster, PATIENCE, Running};
@@ -72,13 +72,10 @@ async fn connections_to_a_forwarded_port_reach_the_pod() {
 async fn a_port_that_nobody_listens_on_is_told() {
     let cluster = Cluster::start().await;
     cluster.running_pod("web", &["app"]).await;
-    // A port that was free a moment ago.
-    let port = TcpListener::bind("127.0.0.1:0")
-        .await
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
+    // Taken, so that nobody else gets it, and not listened on.
+    let taken = TcpSocket::new_v4().unwrap();
+    taken.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let port = taken.local_addr().unwrap().port();
     let ports = format!(":{port}");
     let mut forward = Running::of(cluster.kubectl(&["port-forward", "web", &ports]).spawn().unwrap());
     let line = forward.line().await;

@@ -5,7 +5,7 @@ use kube::{Api, api::PostParams};
 use serde_json::json;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpListener,
+    net::{TcpListener, TcpSocket},
 };
 
 use crate::harness::Cluster;
@@ -127,12 +127,10 @@ async fn answers_lead_back_through_the_proxy() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_that_does_not_answer_is_unavailable() {
-    let free = TcpListener::bind("127.0.0.1:0")
-        .await
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
+    // Taken, so that nobody else gets it, and not listened on.
+    let taken = TcpSocket::new_v4().unwrap();
+    taken.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let free = taken.local_addr().unwrap().port();
     let cluster = with_pod(free).await;
     let path = format!("/api/v1/namespaces/default/pods/web:{free}/proxy/");
     let stderr = cluster.fails(&["get", "--raw", &path]).await;

@@ -106,6 +106,34 @@ fn processes_naming(path: &str) -> Vec<String> {
 }
 
 #[test]
+fn clients_find_it_where_it_was_unless_somebody_else_is_there() {
+    let Some(instance) = Instance::new() else { return };
+    let up = || {
+        let said = instance.ok(&["up", "--detach"]);
+        let address = said.split("https://").nth(1).unwrap().split(',').next().unwrap();
+        address.parse::<std::net::SocketAddr>().unwrap()
+    };
+    let first = up();
+    instance.ok(&["down"]);
+    assert_eq!(up(), first);
+    instance.ok(&["down"]);
+    let somebody = std::net::TcpListener::bind(first).unwrap();
+    let other = up();
+    assert_ne!(other, first);
+    assert!(
+        instance
+            .kubectl_ok(&["get", "nodes", "-o", "name"])
+            .contains("node/node-1")
+    );
+    drop(somebody);
+    instance.ok(&["down"]);
+    assert_eq!(up(), other, "it stays where it went");
+    let taken = instance.moorline(&["up", "--detach", "--listen", &other.to_string()]);
+    assert!(taken.status.success(), "it is up already");
+    instance.ok(&["down", "--purge"]);
+}
+
+#[test]
 fn a_node_can_be_stopped_and_started_again() {
     let Some(instance) = Instance::new() else { return };
     instance.ok(&["up", "--detach", "--nodes", "1"]);

@@ -62,8 +62,11 @@ fn election(identity: &str) -> ElectionSettings {
     }
 }
 
-fn free_address() -> SocketAddr {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("the server does what it is asked");
+/// An address that is free and stays so: of all loopback addresses, connections of others use the first alone.
+fn free_address(last: u8) -> SocketAddr {
+    let process = std::process::id().to_be_bytes();
+    let listener = std::net::TcpListener::bind(SocketAddr::from(([127, process[2], process[3], last], 0)));
+    let listener = listener.expect("the server does what it is asked");
     listener.local_addr().expect("the server does what it is asked")
 }
 
@@ -81,7 +84,7 @@ async fn a_manager_answers_probes_counts_and_stops_in_good_order() {
     let (server, client) = server().await;
     let wire = Wire::new(server.service(), Accident::None);
     wire.hold("pages");
-    let (health, metrics) = (free_address(), free_address());
+    let (health, metrics) = (free_address(2), free_address(3));
     let options = Options {
         health_address: Some(health),
         metrics_address: Some(metrics),

@@ -6,7 +6,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair}
 use rustls::ServerConfig;
 use rustls_pki_types::PrivateKeyDer;
 use serde_json::json;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio_rustls::TlsAcceptor;
 
 use super::*;
@@ -174,7 +174,10 @@ async fn a_webhook_that_fails_is_told_of_as_kubernetes_does() {
         .unwrap_err();
     let url = format!("https://{}/silent", webhook.address);
     assert_eq!(said.to_string(), format!("Post \"{url}\": context deadline exceeded"));
-    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    // Taken, so that nobody else gets it, and not listened on.
+    let taken = TcpSocket::new_v4().unwrap();
+    taken.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let closed = taken.local_addr().unwrap();
     let said = ask(
         &client,
         &json!({ "url": format!("https://{closed}/"), "caBundle": webhook.bundle }),
