@@ -7,6 +7,7 @@ use moorline_machinery::{
     status::ApiError,
 };
 use moorline_store::{Pairs, Record};
+use serde_json::Value;
 
 use crate::{custom, query::ListOptions, resource::ResourceType};
 
@@ -44,13 +45,27 @@ impl Selection {
         self.labels.is_everything() && self.fields.is_everything()
     }
 
+    /// Whether fields are asked for that are known only once a webhook has converted the object: [`Self::contains`] says
+    /// nothing of them then, and [`Self::contains_served`] has the last word.
+    pub(crate) fn waits_for_conversion(&self) -> bool {
+        let custom = self.parsed.as_ref().and_then(|resource| resource.strategy.as_custom());
+        custom.is_some_and(|custom| !custom.family().converts_at_once())
+    }
+
+    /// Whether an object is meant, in the version in which it is served.
+    pub(crate) fn contains_served(&self, object: &Value) -> bool {
+        self.parsed
+            .as_ref()
+            .is_none_or(|resource| custom::matches_fields(resource, object, &self.fields))
+    }
+
     pub(crate) fn contains(&self, record: &Record) -> bool {
         let attributes = record.attributes();
         if !self.labels.matches(&Labels(&attributes.labels)) {
             return false;
         }
         if let Some(resource) = &self.parsed {
-            return custom::matches_fields(resource, record, &self.fields);
+            return self.waits_for_conversion() || self.contains_served(&custom::served_now(resource, record));
         }
         self.fields.matches_with(|field| match field {
             "metadata.name" => Some(record.key().name()),

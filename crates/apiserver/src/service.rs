@@ -226,10 +226,10 @@ impl ApiService {
             "/healthz" | "/livez" | "/readyz" => health(core, path, query),
             "/version" => version(),
             issuer_discovery::CONFIGURATION_PATH => {
-                let host = headers
-                    .get(http::header::HOST)
-                    .and_then(|host| host.to_str().ok())
-                    .unwrap_or_default();
+                let host = headers.get(http::header::HOST).and_then(|host| host.to_str().ok());
+                // With HTTP/2 it is part of the address alone.
+                let authority = parts.uri.authority().map(http::uri::Authority::as_str);
+                let host = host.or(authority).unwrap_or_default();
                 let document = issuer_discovery::configuration(core.authenticator.tokens(), host);
                 respond::value(StatusCode::OK, &document, negotiate::Encoding::Json)
             }

@@ -215,9 +215,9 @@ async fn events(watch: http::Response<moorline_apiserver::body::Body>, count: us
         .collect()
 }
 
-#[tokio::test]
-async fn a_watch_sees_what_a_webhook_makes_of_each_change() {
-    let cluster = Cluster::start().await;
+/// A kind whose text is `a` in its first version, which is stored, and `b` in its second, into which a webhook converts it;
+/// the path of the second.
+async fn things_in_two_versions(cluster: &Cluster) -> String {
     let hook = kit::webhook::converting(|object, wanted| {
         let (from, to) = if wanted.ends_with("/v2") {
             ("a", "b")
@@ -233,13 +233,81 @@ async fn a_watch_sees_what_a_webhook_makes_of_each_change() {
     second["name"] = json!("v2");
     second["storage"] = json!(false);
     second["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"] = json!({ "b": { "type": "string" } });
-    definition["spec"]["versions"].as_array_mut().unwrap().push(second);
+    second["selectableFields"] = json!([{ "jsonPath": ".spec.b" }]);
+    definition["spec"]["versions"]
+        .as_array_mut()
+        .expect("it is a list")
+        .push(second);
     definition["spec"]["conversion"] = json!({ "strategy": "Webhook", "webhook": {
         "conversionReviewVersions": ["v1"], "clientConfig": hook,
     } });
     cluster.create(DEFINITIONS, &definition).await.object();
     let newer = THINGS.replace("/v1/", "/v2/");
     cluster.until(&newer, |list| list.status == StatusCode::OK).await;
+    newer
+}
+
+#[tokio::test]
+async fn fields_are_looked_for_in_the_version_that_is_asked_for() {
+    let cluster = Cluster::start().await;
+    let newer = things_in_two_versions(&cluster).await;
+    let thing = |name: &str, a: &str| json!({ "apiVersion": "example.com/v1", "kind": "Thing", "metadata": { "name": name }, "spec": { "a": a } });
+    cluster.create(THINGS, &thing("t", "one")).await.object();
+    cluster.create(THINGS, &thing("u", "two")).await.object();
+    let names = async |query: &str| {
+        let path = format!("{newer}?{query}");
+        let list = cluster
+            .until(&path, |list| list.status == StatusCode::OK)
+            .await
+            .object();
+        let items = list["items"].as_array().unwrap().iter();
+        items
+            .map(|item| item["metadata"]["name"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(names("fieldSelector=spec.b%3Done").await, ["t"]);
+    assert_eq!(names("fieldSelector=spec.b%21%3Done").await, ["u"]);
+    let path = format!("{newer}?watch=true&fieldSelector=spec.b%3Done");
+    let watch = cluster.open(Method::GET, &path, "", "").await;
+    for (name, a) in [("u", "three"), ("t", "four"), ("u", "one")] {
+        let change = json!({ "spec": { "a": a } });
+        cluster.merge(&format!("{THINGS}/{name}"), &change).await.object();
+    }
+    cluster
+        .merge(
+            &format!("{THINGS}/u"),
+            &json!({ "metadata": { "labels": { "x": "y" } } }),
+        )
+        .await
+        .object();
+    cluster
+        .delete(&format!("{newer}?fieldSelector=spec.b%3Done"))
+        .await
+        .object();
+    let told: Vec<(Value, Value, Value)> = events(watch, 5)
+        .await
+        .into_iter()
+        .map(|mut event| {
+            let name = event["object"]["metadata"]["name"].take();
+            (event["type"].take(), name, event["object"]["spec"]["b"].take())
+        })
+        .collect();
+    let expected = [
+        ("ADDED", "t"),
+        ("DELETED", "t"),
+        ("ADDED", "u"),
+        ("MODIFIED", "u"),
+        ("DELETED", "u"),
+    ];
+    let expected = expected.map(|(kind, name)| (json!(kind), json!(name), json!("one")));
+    assert_eq!(told, expected);
+    assert_eq!(names("").await, ["t"]);
+}
+
+#[tokio::test]
+async fn a_watch_sees_what_a_webhook_makes_of_each_change() {
+    let cluster = Cluster::start().await;
+    let newer = things_in_two_versions(&cluster).await;
     let thing = |a: &str| json!({ "apiVersion": "example.com/v1", "kind": "Thing", "metadata": { "name": "t" }, "spec": { "a": a } });
     cluster.create(THINGS, &thing("one")).await.object();
     let watch = cluster.open(Method::GET, &format!("{newer}?watch=true"), "", "").await;

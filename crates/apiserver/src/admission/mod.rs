@@ -46,6 +46,8 @@ pub(crate) enum Operation {
     Delete,
     /// A pod is put on a node, which only a binding may do.
     Bind,
+    /// Nothing is written: somebody connects to what runs.
+    Connect,
 }
 
 /// A write on its way.
@@ -96,6 +98,16 @@ impl Admission {
         };
         self.policies.mutate(attributes, object).await?;
         webhooks.mutate(attributes, object, warnings).await
+    }
+
+    /// Lets policies and webhooks that may object to connections object to this one.
+    pub(crate) async fn permit_connection(&self, attributes: &Attributes<'_>, object: &Value) -> Result<(), ApiError> {
+        let Some(webhooks) = self.webhooks.get() else {
+            return Ok(());
+        };
+        let mut warnings = Vec::new();
+        self.policies.validate(attributes, object, &mut warnings).await?;
+        webhooks.validate(attributes, object, &mut warnings).await
     }
 
     /// Lets everything that may object to writes object to this one. The object is null for a delete. What the write

@@ -60,6 +60,7 @@ impl<'a> Subject<'a> {
             (Operation::Create | Operation::Bind, _) | (_, Shape::Eviction) => "CREATE",
             (Operation::Update, _) => "UPDATE",
             (Operation::Delete, _) => "DELETE",
+            (Operation::Connect, _) => "CONNECT",
         };
         let kind = resource
             .subresource(subresource)
@@ -71,6 +72,7 @@ impl<'a> Subject<'a> {
         };
         let options = match (&attributes.options, &shape) {
             (_, Shape::Eviction) => json!({ "kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1" }),
+            (Value::Null, _) if attributes.operation == Operation::Connect => Value::Null,
             (Value::Null, _) => json!({ "kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1" }),
             (given, _) => given.clone(),
         };

@@ -310,6 +310,64 @@ async fn match_conditions_decide_who_is_asked_and_their_errors_fall_under_the_fa
 }
 
 #[tokio::test]
+async fn a_condition_that_nobody_could_evaluate_is_refused_when_it_is_written() {
+    let (cluster, webhook) = (Cluster::start().await, Webhook::start(deny).await);
+    let configured = async |entry: Value| {
+        let configuration = json!({ "metadata": { "name": "v" }, "webhooks": [entry] });
+        let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations?dryRun=All";
+        cluster.post(path, &configuration).await
+    };
+    for expression in ["... [] bad expression", "params.a == 1"] {
+        let conditions = json!([{ "name": "bad", "expression": expression }]);
+        let entry = webhook.entry("v.example.com", json!({ "matchConditions": conditions }));
+        let refused = configured(entry).await;
+        assert_eq!(refused.status, StatusCode::UNPROCESSABLE_ENTITY, "{expression}");
+        let expected =
+            format!("webhooks[0].matchConditions[0].expression: Invalid value: \"{expression}\": compilation failed: ");
+        assert!(refused.message().contains(&expected), "{}", refused.message());
+    }
+    let mut entry = webhook.entry("v.example.com", json!({}));
+    let service = json!({ "namespace": "n", "name": "s", "path": "" });
+    entry["clientConfig"] = json!({ "service": service, "caBundle": entry["clientConfig"]["caBundle"] });
+    assert_eq!(
+        configured(entry).await.status,
+        StatusCode::CREATED,
+        "no path is the root"
+    );
+}
+
+#[tokio::test]
+async fn a_connection_into_a_pod_can_be_denied() {
+    let (cluster, webhook) = (Cluster::start().await, Webhook::start(deny).await);
+    let mut entry = webhook.entry("v.example.com", json!({}));
+    entry["rules"][0] = json!({
+        "operations": ["CONNECT"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods/attach"],
+    });
+    cluster.configure("Validating", "v", json!([entry])).await;
+    let pod = "/api/v1/namespaces/default/pods/p";
+    let answered = cluster
+        .post(&format!("{pod}/attach?container=c&stdin=true"), &Value::Null)
+        .await;
+    assert_eq!(answered.status, StatusCode::FORBIDDEN, "{}", answered.body);
+    assert_eq!(
+        answered.message(),
+        "admission webhook \"v.example.com\" denied the request: not today"
+    );
+    let asked = &webhook.asked()[0];
+    assert_eq!(
+        (&asked["operation"], &asked["subResource"]),
+        (&json!("CONNECT"), &json!("attach"))
+    );
+    assert_eq!(
+        asked["object"],
+        json!({ "kind": "PodAttachOptions", "apiVersion": "v1", "stdin": true, "container": "c" })
+    );
+    assert_eq!(asked["options"], Value::Null);
+    let other = cluster.post(&format!("{pod}/exec?command=a"), &Value::Null).await;
+    assert!(!other.message().contains("v.example.com"), "{}", other.body);
+}
+
+#[tokio::test]
 async fn warnings_of_webhooks_reach_the_client_once() {
     let cluster = Cluster::start().await;
     let webhook = Webhook::start(|_| json!({ "allowed": true, "warnings": ["mind the gap", "and \"this\""] })).await;

@@ -320,16 +320,16 @@ pub(crate) fn served_now(resource: &ResourceType, record: &Record) -> Value {
 
 /// Whether a stored object has the fields that are asked for, as a resource serves it. What a webhook would have to
 /// convert is judged as it is stored.
-pub(crate) fn matches_fields(resource: &ResourceType, record: &Record, fields: &FieldSelector) -> bool {
-    let object = served_now(resource, record);
+pub(crate) fn matches_fields(resource: &ResourceType, object: &Value, fields: &FieldSelector) -> bool {
+    let metadata = &object["metadata"];
     let strategy = &resource.strategy;
     let names = strategy.selectable_field_names().iter();
     let values: Vec<(&str, String)> = names
-        .map(|name| (&**name, strategy.selectable_field(&object, name)))
+        .map(|name| (&**name, strategy.selectable_field(object, name)))
         .collect();
     fields.matches_with(|field| match field {
-        "metadata.name" => Some(record.key().name()),
-        "metadata.namespace" => Some(record.key().namespace()),
+        "metadata.name" => metadata["name"].as_str(),
+        "metadata.namespace" => metadata["namespace"].as_str(),
         field => values
             .iter()
             .find(|(name, _)| *name == field)
@@ -465,7 +465,11 @@ mod tests {
             ("metadata.name=d,spec.engine=mysql", false),
         ] {
             let selector: FieldSelector = selector.parse().unwrap();
-            assert_eq!(matches_fields(&resource, &record, &selector), matches, "{selector:?}");
+            assert_eq!(
+                matches_fields(&resource, &served[0], &selector),
+                matches,
+                "{selector:?}"
+            );
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::{body::Body, query::ListOptions, respond};
 /// DELETE of a collection: each object that the selectors find, under the same options.
 pub(crate) async fn delete_collection(call: &Call<'_>) -> Result<Response<Body>, ApiError> {
     let options = DeleteOptions::parse(call)?;
-    let listed = read::list(call, &ListOptions::parse(call.query, false)?)?;
+    let listed = read::list(call, &ListOptions::parse(call.query, false)?).await?;
     let mut warnings = Vec::new();
     let mut items = Vec::new();
     for record in &listed.page.records {

@@ -175,7 +175,7 @@ fn check_form(call: &Call<'_>) -> Result<(), ApiError> {
 
 async fn list(call: &Call<'_>) -> Result<Response<Body>, ApiError> {
     let options = ListOptions::parse(call.query, false)?;
-    let listed = read::list(call, &options)?;
+    let listed = read::list(call, &options).await?;
     let resource = &call.resource;
     let form = call.form();
     if listed

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Call;
 use crate::{
+    custom,
     query::{ListOptions, VersionMatch},
     resource::ResourceType,
     select::Selection,
@@ -27,7 +28,7 @@ pub(crate) struct Listed {
 }
 
 /// Lists what a request asks for.
-pub(crate) fn list(call: &Call<'_>, options: &ListOptions) -> Result<Listed, ApiError> {
+pub(crate) async fn list(call: &Call<'_>, options: &ListOptions) -> Result<Listed, ApiError> {
     let resource = &call.resource;
     let selection = Selection::new(resource, options)?;
     let scope = scope(resource, &call.path.namespace, &call.path.name, &options.fields);
@@ -50,7 +51,12 @@ pub(crate) fn list(call: &Call<'_>, options: &ListOptions) -> Result<Listed, Api
             .store
             .list_matching(&list, |record| selection.contains(record))
     };
-    let page = page.map_err(|error| refused(&error, list.after.as_ref()))?;
+    let mut page = page.map_err(|error| refused(&error, list.after.as_ref()))?;
+    if selection.waits_for_conversion() {
+        let served = custom::served(resource, &page.records).await?;
+        let mut meant = served.iter().map(|object| selection.contains_served(object));
+        page.records.retain(|_| meant.next().unwrap_or(false));
+    }
     let continue_token = page
         .more
         .as_ref()

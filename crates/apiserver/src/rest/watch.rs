@@ -42,6 +42,8 @@ pub(crate) struct Events {
     outdated: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     /// Events whose objects a webhook is bringing into the watched version.
     converting: Option<Converting>,
+    /// What is meant by fields that only converted objects have.
+    selection: Option<Arc<Selection>>,
 }
 
 /// Events on their way through a webhook.
@@ -70,7 +72,8 @@ pub(crate) fn watch(call: &Call<'_>, options: &ListOptions, form: ObjectForm) ->
     let mut begun = store.watch_matching(scope.clone(), start, move |record| selected.contains(record));
     if let Err(ReadError::Future { requested, .. }) = begun {
         // Nothing is told until that has come to pass.
-        let is_later = move |record: &Record| record.mod_revision() > requested && selection.contains(record);
+        let selected = Arc::clone(&selection);
+        let is_later = move |record: &Record| record.mod_revision() > requested && selected.contains(record);
         begun = store.watch_matching(scope, Start::Now, is_later);
     }
     let now = Instant::now();
@@ -100,6 +103,7 @@ pub(crate) fn watch(call: &Call<'_>, options: &ListOptions, form: ObjectForm) ->
         headers: Headers::Shown,
         outdated: outdated(call),
         converting: None,
+        selection: selection.waits_for_conversion().then_some(selection),
     })
 }
 
@@ -190,14 +194,12 @@ impl Stream for Events {
 impl Events {
     /// Has a webhook convert the object of an event, and those of the events that have come right after it.
     fn convert(&mut self, event: Event, context: &mut Context<'_>) {
-        let mut records: Vec<Arc<Record>> = event.record().cloned().into_iter().collect();
         let mut events = vec![event];
         let mut failure = None;
         while let (true, Some(watch)) = (events.len() < BATCH, self.watch.as_mut()) {
             match watch.poll_next(context) {
                 Poll::Ready(Ok(next)) => {
                     let ends = next.record().is_none();
-                    records.extend(next.record().cloned());
                     events.push(next);
                     if ends {
                         break;
@@ -208,6 +210,14 @@ impl Events {
                     break;
                 }
                 Poll::Pending => break,
+            }
+        }
+        let mut records: Vec<Arc<Record>> = Vec::new();
+        for event in &events {
+            records.extend(event.record().cloned());
+            // Whether it was meant before decides what its change is called.
+            if let (Event::Modified { previous, .. }, true) = (event, self.selection.is_some()) {
+                records.push(Arc::clone(previous));
             }
         }
         let resource = Arc::clone(&self.form.resource);
@@ -235,9 +245,19 @@ impl Events {
             match kind_of(event) {
                 None => self.append(piece, event),
                 Some((kind, ..)) => {
-                    let object = objects.next().expect("as many objects come back as were sent");
-                    let headers = self.next_headers();
-                    append_event(piece, kind, &self.form.shape(object, headers));
+                    let mut next = || objects.next().expect("as many objects come back as were sent");
+                    let object = next();
+                    let told = match &self.selection {
+                        None => Some((kind, object)),
+                        Some(selection) => {
+                            let before = matches!(event, Event::Modified { .. }).then(&mut next);
+                            meant(selection, kind, object, before)
+                        }
+                    };
+                    if let Some((kind, object)) = told {
+                        let headers = self.next_headers();
+                        append_event(piece, kind, &self.form.shape(object, headers));
+                    }
                 }
             }
         }
@@ -284,6 +304,28 @@ impl Events {
         if let Some(revision) = progress.filter(|revision| self.said != Some(*revision)) {
             self.said = Some(revision);
             append_event(piece, "BOOKMARK", &self.form.bookmark(revision, None));
+        }
+    }
+}
+
+/// What is told of an event to somebody who means only some objects; nothing if it is about none of them.
+fn meant(
+    selection: &Selection,
+    kind: &'static str,
+    object: Value,
+    before: Option<Value>,
+) -> Option<(&'static str, Value)> {
+    let Some(mut before) = before else {
+        return selection.contains_served(&object).then_some((kind, object));
+    };
+    match (selection.contains_served(&before), selection.contains_served(&object)) {
+        (false, false) => None,
+        (false, true) => Some(("ADDED", object)),
+        (true, true) => Some((kind, object)),
+        (true, false) => {
+            // As it was last seen, under the revision at which it went.
+            before["metadata"]["resourceVersion"] = object["metadata"]["resourceVersion"].clone();
+            Some(("DELETED", before))
         }
     }
 }

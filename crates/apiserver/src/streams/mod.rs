@@ -16,6 +16,7 @@
 //! one whose nodes cannot be reached.
 
 pub mod access;
+mod connect;
 mod exec;
 mod log;
 pub(crate) mod metrics;
@@ -141,6 +142,9 @@ pub(crate) fn leads_into_a_pod(path: &ResourcePath) -> bool {
 
 /// Answers a request that leads into a pod.
 pub(crate) async fn answer(call: StreamCall<'_>) -> Result<Response<Body>, ApiError> {
+    if call.path.subresource != "log" {
+        connect::admit(call.core, call.user, call.path, call.query, &call.parts.headers).await?;
+    }
     match call.path.subresource.as_str() {
         "log" => log::answer(call).await,
         "exec" => {

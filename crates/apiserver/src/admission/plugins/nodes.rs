@@ -122,7 +122,7 @@ fn restrict_pod(attributes: &Attributes<'_>, node: &str, pod: &Value) -> Result<
                 )),
             }
         }
-        Operation::Update | Operation::Bind => refuse(format!(
+        Operation::Update | Operation::Bind | Operation::Connect => refuse(format!(
             "unexpected operation \"UPDATE\", node {node:?} can only create and delete mirror pods"
         )),
     }

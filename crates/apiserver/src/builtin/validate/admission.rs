@@ -2,13 +2,25 @@
 
 use std::collections::HashSet;
 
-use moorline_machinery::{field::FieldError, gvk, names};
+use moorline_machinery::{cel::Program, field::FieldError, gvk, names};
 use serde_json::Value;
 
 use super::at::{At, Errors, is_empty};
 
 const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
 const REVIEWS: [&str; 2] = ["v1", "v1beta1"];
+/// What the expressions of webhooks may speak of.
+const OF_WEBHOOKS: [&str; 4] = ["object", "oldObject", "request", "authorizer"];
+/// The same of policies.
+const OF_POLICIES: [&str; 7] = [
+    "object",
+    "oldObject",
+    "request",
+    "authorizer",
+    "params",
+    "namespaceObject",
+    "variables",
+];
 
 /// A configuration of webhooks, of either sort.
 pub(super) fn webhook_configuration(object: &At<'_>, errors: &mut Errors) {
@@ -60,7 +72,7 @@ fn webhook(webhook: &At<'_>, errors: &mut Errors) {
     webhook.at("namespaceSelector").label_selector(errors);
     webhook.at("objectSelector").label_selector(errors);
     client_config(&webhook.at("clientConfig"), errors);
-    match_conditions(&webhook.at("matchConditions"), errors);
+    match_conditions(&webhook.at("matchConditions"), &OF_WEBHOOKS, errors);
 }
 
 fn review_versions(versions: &At<'_>, errors: &mut Errors) {
@@ -155,7 +167,7 @@ fn webhook_service(service: &At<'_>, errors: &mut Errors) {
         );
     }
     let path = service.at("path");
-    if !path.is_set() || path.text() == "/" {
+    if matches!(path.text(), "" | "/") {
         return;
     }
     if !path.text().starts_with('/') {
@@ -250,14 +262,24 @@ fn resources(resources: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// The expressions themselves are compiled by whoever evaluates them.
-fn match_conditions(conditions: &At<'_>, errors: &mut Errors) {
+/// Refuses an expression that nobody could evaluate.
+fn compiles(expression: &At<'_>, variables: &[&str], errors: &mut Errors) {
+    if expression.text().trim().is_empty() {
+        return;
+    }
+    if let Err(error) = Program::compile(expression.text(), variables) {
+        expression.invalid(errors, error.to_string());
+    }
+}
+
+fn match_conditions(conditions: &At<'_>, variables: &[&str], errors: &mut Errors) {
     if conditions.len() > 64 {
         errors.push(FieldError::too_many(&conditions.path, conditions.len(), 64));
     }
     let mut seen = HashSet::new();
     conditions.each(|condition| {
         condition.at("expression").require(errors);
+        compiles(&condition.at("expression"), variables, errors);
         let name = condition.at("name");
         if name.text().is_empty() {
             name.missing(errors, "");
@@ -292,7 +314,7 @@ pub(super) fn policy(object: &At<'_>, errors: &mut Errors) {
     } else {
         constraints.missing(errors, "");
     }
-    match_conditions(&spec.at("matchConditions"), errors);
+    match_conditions(&spec.at("matchConditions"), &OF_POLICIES, errors);
     spec.at("variables").each(|variable| {
         let name = variable.at("name");
         if name.text().is_empty() {
@@ -303,6 +325,7 @@ pub(super) fn policy(object: &At<'_>, errors: &mut Errors) {
         if variable.at("expression").text().trim().is_empty() {
             variable.at("expression").missing(errors, "expression is not specified");
         }
+        compiles(&variable.at("expression"), &OF_POLICIES, errors);
     });
     let (validations, annotations) = (spec.at("validations"), spec.at("auditAnnotations"));
     if validations.items().is_empty() && annotations.items().is_empty() {
@@ -334,6 +357,8 @@ fn validation(validation: &At<'_>, errors: &mut Errors) {
     if expression.text().trim().is_empty() {
         expression.missing(errors, "expression is not specified");
     }
+    compiles(&expression, &OF_POLICIES, errors);
+    compiles(&validation.at("messageExpression"), &OF_POLICIES, errors);
     let text = message.text();
     if !text.is_empty() && text.trim().is_empty() {
         message.invalid(errors, "must be non-empty if specified");

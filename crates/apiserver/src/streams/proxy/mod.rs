@@ -75,21 +75,22 @@ pub(super) async fn answer(mut call: StreamCall<'_>) -> Result<Response<Body>, A
     let mut response = send(call.core, &target, request)
         .await
         .map_err(|why| ApiError::service_unavailable(format!("error trying to reach service: {why}")))?;
+    let host = host.as_ref().and_then(|host| host.to_str().ok()).unwrap_or_default();
     let links = Links {
-        prefix,
+        prefix: prefix.to_owned(),
         target: target.address,
-        host: host.as_ref().and_then(|host| host.to_str().ok()).unwrap_or_default(),
+        host: host.to_owned(),
     };
     match switch {
         Some(switch) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
             pass_through(switch, &mut response);
-            Ok(forwarded(response, &links, true))
+            Ok(forwarded(response, links, true))
         }
         Some(_) if response.status().as_u16() < 400 => Err(ApiError::internal(format!(
             "invalid upgrade response: status code {}",
             response.status().as_u16()
         ))),
-        _ => Ok(forwarded(response, &links, false)),
+        _ => Ok(forwarded(response, links, false)),
     }
 }
 
@@ -223,7 +224,7 @@ async fn exchange(connection: Box<dyn Duplex>, request: Request<RequestBody>) ->
 }
 
 /// The answer as it goes back.
-fn forwarded(response: Response<Incoming>, links: &Links<'_>, switching: bool) -> Response<Body> {
+fn forwarded(response: Response<Incoming>, links: Links, switching: bool) -> Response<Body> {
     let (mut parts, incoming) = response.into_parts();
     let upgrade = parts.headers.get(header::UPGRADE).filter(|_| switching).cloned();
     without_this_hop(&mut parts.headers);
@@ -254,10 +255,60 @@ fn forwarded(response: Response<Incoming>, links: &Links<'_>, switching: bool) -
     parts.extensions.clear();
     let body = if switching {
         Body::empty()
+    } else if is_page(&parts.headers) && !incoming.is_end_stream() {
+        parts.headers.remove(header::CONTENT_LENGTH);
+        Body::stream(Page {
+            passing: Passing(incoming),
+            links,
+            read: Some(Vec::new()),
+        })
     } else {
         Body::stream(Passing(incoming))
     };
     Response::from_parts(parts, body)
+}
+
+/// Whether an answer has links that can be read: one that is compressed keeps them.
+fn is_page(headers: &HeaderMap) -> bool {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    let is_html = text(header::CONTENT_TYPE).is_some_and(|kind| kind.trim_start().starts_with("text/html"));
+    is_html && text(header::CONTENT_ENCODING).is_none_or(|encoding| encoding == "identity")
+}
+
+/// A page on its way back, with links that lead through the proxy again. It is held until it is whole; one that is longer
+/// than any page goes on as it is.
+struct Page {
+    passing: Passing,
+    links: Links,
+    /// What has come of it, until it goes on.
+    read: Option<Vec<u8>>,
+}
+
+impl Page {
+    const LONGEST: usize = 4 << 20;
+}
+
+impl body::Stream for Page {
+    fn poll_piece(mut self: Pin<&mut Self>, context: &mut task::Context<'_>) -> Poll<Option<Bytes>> {
+        loop {
+            let piece = task::ready!(Pin::new(&mut self.passing).poll_piece(context));
+            let Some(mut read) = self.read.take() else {
+                return Poll::Ready(piece);
+            };
+            let Some(piece) = piece else {
+                let page = match String::from_utf8(read) {
+                    Ok(page) => self.links.rewrite_page(&page).into(),
+                    Err(other) => other.into_bytes(),
+                };
+                return Poll::Ready(Some(page.into()).filter(|page: &Bytes| !page.is_empty()));
+            };
+            read.extend_from_slice(&piece);
+            if read.len() > Self::LONGEST {
+                return Poll::Ready(Some(read.into()));
+            }
+            self.read = Some(read);
+        }
+    }
 }
 
 /// A body on its way back.
