@@ -569,3 +569,15 @@ async fn what_will_hardly_be_meant_is_warned_of() {
         ["299 - \"v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice\""]
     );
 }
+
+#[tokio::test]
+async fn the_issuer_leads_to_its_keys_under_the_name_by_which_it_was_reached() {
+    let cluster = Cluster::start().await;
+    // As HTTP/2 has it: without a header that names the host.
+    let path = "https://api.example:6443/.well-known/openid-configuration";
+    let document = cluster
+        .until(path, |found| found.status == StatusCode::OK)
+        .await
+        .object();
+    assert_eq!(document["jwks_uri"], "https://api.example:6443/openid/v1/jwks");
+}

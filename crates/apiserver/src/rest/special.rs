@@ -6,7 +6,7 @@ use moorline_machinery::{
     meta,
     status::{ApiError, Status},
 };
-use moorline_store::{List, Scope};
+use moorline_store::{Health, List, Scope};
 use serde_json::{Value, json};
 
 use super::{
@@ -316,14 +316,18 @@ async fn bind_by_body(call: &Call<'_>) -> Result<Response<Body>, ApiError> {
 }
 
 /// How the parts of the control plane are, which nobody should ask for years and some still do. All are in this process:
-/// it stores and controls, and who has pods run also schedules them.
+/// it controls for as long as it answers, and who has pods run also schedules them.
 fn component_statuses(call: &Call<'_>) -> Result<Response<Body>, ApiError> {
     let scheduler = call.core.streams.access().map(|_| ());
     let scheduler = scheduler.map_err(|_| "nobody runs pods for this server");
+    let store = match call.core.store.health() {
+        Health::Ready => Ok(()),
+        Health::Refusing(_) => Err("the store refuses writes"),
+    };
     let parts = [
         ("scheduler", scheduler),
         ("controller-manager", Ok(())),
-        ("etcd-0", Ok(())),
+        ("etcd-0", store),
     ];
     let mut items = parts.map(|(name, health)| {
         let (status, message) = health.map_or_else(|message| ("False", message), |()| ("True", "ok"));
