@@ -7,20 +7,30 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rustix::mount::{UnmountFlags, unmount};
+use rustix::{
+    io::Errno,
+    mount::{UnmountFlags, unmount},
+};
 
 use crate::error::{Attempt, Result};
 
 /// Unmounts everything at and below `directory`. Nothing below it may be deleted before: it could be somebody's data.
 pub(crate) fn unmount_below(directory: &Path) -> Result<()> {
-    let table =
-        fs::read_to_string("/proc/self/mountinfo").attempt(|| "read the table of mounts in /proc/self/mountinfo")?;
     // Later ones lie on earlier ones.
-    for place in below(&table, directory).into_iter().rev() {
-        unmount(&place, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)
-            .attempt(|| format!("unmount {}", place.display()))?;
+    for place in mounted_below(directory)?.into_iter().rev() {
+        match unmount(&place, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
+            // Somebody else unmounted it meanwhile: a container that could mount on the host, or its end.
+            Err(Errno::INVAL | Errno::NOENT) if !mounted_below(directory)?.contains(&place) => {}
+            other => other.attempt(|| format!("unmount {}", place.display()))?,
+        }
     }
     Ok(())
+}
+
+fn mounted_below(directory: &Path) -> Result<Vec<PathBuf>> {
+    let table =
+        fs::read_to_string("/proc/self/mountinfo").attempt(|| "read the table of mounts in /proc/self/mountinfo")?;
+    Ok(below(&table, directory))
 }
 
 fn below(table: &str, directory: &Path) -> Vec<PathBuf> {

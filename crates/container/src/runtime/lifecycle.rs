@@ -157,8 +157,13 @@ impl Runtime {
     }
 
     async fn begin_pod(&self, pod: &Arc<Pod>) -> Result<()> {
+        let gone = pod.gone.lock().await;
+        if *gone {
+            return Err(Error::PodLost(pod.spec.id.clone()));
+        }
         let (this, made) = (self.clone(), pod.clone());
         let mut shim = blocking(move || this.spawn_shim(&made)).await?;
+        drop(gone);
         // Reaps it, should it end before we do; it is not ours to end.
         tokio::spawn(async move { shim.wait().await });
         let patience = self.shared.config.patience;
@@ -229,6 +234,10 @@ impl Runtime {
                 Err(error) => return Err(error),
             }
         }
+        let gone = pod.gone.lock().await;
+        if *gone {
+            return Ok(());
+        }
         let (this, place) = (self.clone(), pod.clone());
         blocking(move || {
             let patience = this.shared.config.patience;
@@ -246,6 +255,10 @@ impl Runtime {
 
     pub(super) async fn discard_pod(&self, pod: Arc<Pod>) -> Result<()> {
         pod.begin_removal();
+        let mut gone = pod.gone.lock().await;
+        if *gone {
+            return Ok(());
+        }
         if !pod.is_lost() {
             // What the shim does not do, we do ourselves below.
             let _ = ask(
@@ -257,20 +270,21 @@ impl Runtime {
             )
             .await;
         }
-        let (this, gone) = (self.clone(), pod.clone());
+        let (this, ended) = (self.clone(), pod.clone());
         blocking(move || {
             let patience = this.shared.config.patience;
-            end_shim(&gone.dir, patience)?;
-            let group = this.shared.hierarchies.group(&gone.cgroup);
+            end_shim(&ended.dir, patience)?;
+            let group = this.shared.hierarchies.group(&ended.cgroup);
             group.kill(patience)?;
             group.remove(patience)?;
-            remove_all(gone.dir.path())
+            remove_all(ended.dir.path())
         })
         .await?;
         for container in pod.all_containers() {
             container.lose();
         }
         self.pods().remove(&pod.spec.id);
+        *gone = true;
         Ok(())
     }
 

@@ -27,6 +27,9 @@ pub(super) struct Pod {
     lost: AtomicBool,
     /// Set when we are the ones who end it. Never unset.
     removing: AtomicBool,
+    /// Held by who takes away what it left, one at a time: true once nothing is left. A new pod of its name may exist
+    /// from then on, and is not theirs to touch.
+    pub(super) gone: tokio::sync::Mutex<bool>,
 }
 
 pub(super) struct Container {
@@ -46,6 +49,7 @@ impl Pod {
             containers: Mutex::default(),
             lost: AtomicBool::new(false),
             removing: AtomicBool::new(false),
+            gone: tokio::sync::Mutex::new(false),
         }
     }
 

@@ -121,6 +121,10 @@ impl Runtime {
     /// The pod's shim is gone: ends what it left, and tells.
     pub(super) async fn lose(&self, pod: &Arc<Pod>) {
         pod.lose();
+        let gone = pod.gone.lock().await;
+        if *gone {
+            return;
+        }
         let (this, lost) = (self.clone(), pod.clone());
         let cleaned = tokio::task::spawn_blocking(move || {
             let patience = this.shared.config.patience;
@@ -132,6 +136,7 @@ impl Runtime {
         if let Ok(Err(error)) = cleaned.await {
             tracing::warn!(pod = %pod.spec.id, error = %crate::error::chain(&error), "a pod without a shim is not gone");
         }
+        drop(gone);
         let id = || pod.spec.id.clone();
         for container in pod.all_containers() {
             let name = container.spec.id.clone();

@@ -317,6 +317,21 @@ async fn removing_a_pod_leaves_nothing_of_it() {
     bench.purge().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_removes_a_pod_at_the_same_time_removes_it_once() {
+    needs_containers!();
+    let bench = Bench::new("twice").await;
+    for _ in 0..10 {
+        let pod = bench.pod("p").await;
+        bench.start(&pod, bench.script("a", "sleep 1000")).await;
+        let runtime = bench.runtime();
+        let (first, second) = tokio::join!(runtime.remove_pod(&pod), runtime.remove_pod(&pod));
+        first.unwrap();
+        second.unwrap();
+    }
+    bench.purge().await;
+}
+
 #[tokio::test]
 async fn a_pod_whose_network_does_not_exist_is_refused_and_leaves_nothing() {
     needs_containers!();

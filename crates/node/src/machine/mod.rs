@@ -294,10 +294,11 @@ impl Machine {
                 attempted: "remove all pods".to_owned(),
                 source: source.into(),
             })?;
-            remove(&context.private)?;
             let Some(context) = released(context).await else {
                 return Err(Error::StillInUse);
             };
+            // Not before: whoever still held on to it may have been writing there.
+            remove(&context.private)?;
             match Arc::try_unwrap(context.network) {
                 Ok(network) => purge_network(network).await,
                 Err(_) => Err(Error::StillInUse),
