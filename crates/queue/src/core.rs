@@ -18,7 +18,7 @@ use crate::observer::Observer;
 use crate::outcome::{Added, Dropped, Handout, Next, NotProcessing, Outcome, Settled, Ticket};
 use crate::pace::{Bucket, Pacer};
 use crate::priority::Priority;
-use crate::standing::{Delay, Presence, Run, SPARE, Sequel, SlotId, Slots, Standing, Start, Turn, is_sparse};
+use crate::standing::{Delay, Presence, Run, Sequel, SlotId, Slots, Standing, Start, Turn};
 use crate::time::Moment;
 use crate::timers::Timers;
 
@@ -33,8 +33,6 @@ pub struct Core<K, O = ()> {
     slots: Slots<K>,
     lanes: Lanes,
     timers: Timers,
-    /// In no order; a key's [`Run::position`] is its index.
-    processing: Vec<SlotId>,
     /// The moments at which the keys that are processing were handed out, added up.
     handed_out_at: u128,
     dirty: usize,
@@ -71,7 +69,6 @@ impl<K: Eq + Hash + Clone, O: Observer> Core<K, O> {
             slots: Slots::new(),
             lanes: Lanes::new(),
             timers: Timers::default(),
-            processing: Vec::new(),
             handed_out_at: 0,
             dirty: 0,
             phase: Phase::Open,
@@ -109,7 +106,7 @@ impl<K: Eq + Hash + Clone, O: Observer> Core<K, O> {
                 priority: ask.priority,
             })
         };
-        let (slot, presence) = self.slots.find_or_insert(key, || standing);
+        let (slot, presence) = self.slots.find_or_insert(key, standing);
         if presence == Presence::Known {
             return self.add_again(slot, ask, now);
         }
@@ -125,29 +122,29 @@ impl<K: Eq + Hash + Clone, O: Observer> Core<K, O> {
     }
 
     fn add_again(&mut self, slot: SlotId, ask: Ask, now: Moment) -> Added {
-        match self.slots[slot].standing {
-            Standing::Queued(turn) => self.raise(slot, turn, ask.priority, Standing::Queued),
-            Standing::Processing(run, Sequel::Again(turn)) => self.raise(slot, turn, ask.priority, |turn| {
-                Standing::Processing(run, Sequel::Again(turn))
-            }),
-            Standing::Processing(run, Sequel::Passed(turn)) => {
-                let priority = turn.priority.max(ask.priority);
-                self.slots[slot].standing = Standing::Processing(run, Sequel::Passed(Turn { priority, ..turn }));
+        let Some(run) = self.slots.run_mut(slot) else {
+            return match self.slots[slot].standing {
+                Standing::Queued(turn) => self.raise(slot, turn, ask.priority),
+                _ => self.hasten(slot, ask, now),
+            };
+        };
+        match &mut run.sequel {
+            Sequel::Again(turn) => {
+                let turn = *turn;
+                self.raise(slot, turn, ask.priority)
+            }
+            Sequel::Passed(turn) => {
+                turn.priority = turn.priority.max(ask.priority);
                 Added::Merged
             }
-            Standing::Delayed(delay) | Standing::Processing(_, Sequel::Later(delay)) => {
-                self.hasten(slot, Some(delay), ask, now)
-            }
-            Standing::Processing(_, Sequel::Nothing) => self.hasten(slot, None, ask, now),
+            Sequel::Nothing | Sequel::Later(_) => self.hasten(slot, ask, now),
         }
     }
 
     /// Moves a key that has its place in line to the lane of a higher priority, at its old arrival.
-    fn raise(&mut self, slot: SlotId, turn: Turn, to: Priority, standing: impl Fn(Turn) -> Standing) -> Added {
+    fn raise(&mut self, slot: SlotId, turn: Turn, to: Priority) -> Added {
         if to > turn.priority {
-            let raised = standing(Turn { priority: to, ..turn });
-            let queued = matches!(raised, Standing::Queued(_));
-            self.slots[slot].standing = raised;
+            self.slots.set_turn(slot, Turn { priority: to, ..turn });
             self.lanes.insert(
                 to,
                 Place {
@@ -156,7 +153,7 @@ impl<K: Eq + Hash + Clone, O: Observer> Core<K, O> {
                 },
             );
             self.lanes.abandon(turn.priority, &self.slots);
-            if queued {
+            if self.slots.run(slot).is_none() {
                 self.lanes.discount(turn.priority);
                 self.lanes.count(to);
                 self.lanes.expect_overdue(turn.since, self.patience);
@@ -168,19 +165,20 @@ impl<K: Eq + Hash + Clone, O: Observer> Core<K, O> {
     }
 
     /// Asks for a key that has no turn yet: it is delayed, or with a worker, or both.
-    fn hasten(&mut self, slot: SlotId, delay: Option<Delay>, ask: Ask, now: Moment) -> Added {
+    fn hasten(&mut self, slot: SlotId, ask: Ask, now: Moment) -> Added {
+        let delay = self.slots.delay(slot);
         let priority = delay.map_or(ask.priority, |delay| delay.priority.max(ask.priority));
         let due = self.due(ask.when, now);
         if let Some(delay) = delay
             && delay.due <= due
         {
-            self.put_delay(slot, Delay { priority, ..delay });
+            self.slots.set_delay(slot, Delay { priority, ..delay });
             return Added::Merged;
         }
         self.take_token(ask.when, now);
         if due > now {
             let later = self.delay(due, priority);
-            self.put_delay(slot, later);
+            self.slots.set_delay(slot, later);
             self.timers.insert(later, slot);
         } else {
             let turn = self.turn(now, priority);
@@ -189,18 +187,11 @@ impl<K: Eq + Hash + Clone, O: Observer> Core<K, O> {
         if delay.is_some() {
             self.timers.abandon(&self.slots);
         }
-        match self.slots[slot].standing {
-            Standing::Queued(_) => Added::Queued,
-            Standing::Processing(_, Sequel::Again(_)) => Added::Dirty,
-            _ => Added::Delayed,
+        match (due > now, self.slots.run(slot)) {
+            (true, _) => Added::Delayed,
+            (false, None) => Added::Queued,
+            (false, Some(_)) => Added::Dirty,
         }
-    }
-
-    fn put_delay(&mut self, slot: SlotId, delay: Delay) {
-        self.slots[slot].standing = match self.slots[slot].standing {
-            Standing::Processing(run, _) => Standing::Processing(run, Sequel::Later(delay)),
-            _ => Standing::Delayed(delay),
-        };
     }
 
     /// Lets a key that had no turn join the line: as queued, or as dirty when a worker has it.
@@ -212,12 +203,11 @@ impl<K: Eq + Hash + Clone, O: Observer> Core<K, O> {
                 slot,
             },
         );
-        if let Standing::Processing(run, _) = self.slots[slot].standing {
-            self.slots[slot].standing = Standing::Processing(run, Sequel::Again(turn));
+        self.slots.set_turn(slot, turn);
+        if self.slots.run(slot).is_some() {
             self.dirty += 1;
             self.observer.added(turn.priority);
         } else {
-            self.slots[slot].standing = Standing::Queued(turn);
             self.enter(turn.priority);
         }
     }
@@ -251,16 +241,6 @@ impl<K: Eq + Hash + Clone, O: Observer> Core<K, O> {
         } else {
             Start::InTime
         };
-        let run = Run {
-            since: now,
-            ticket,
-            position: u32::try_from(self.processing.len()).expect("the keys of one queue are fewer than four billion"),
-            priority: turn.priority,
-            start,
-        };
-        slot.standing = Standing::Processing(run, Sequel::Nothing);
-        self.processing.push(id);
-        self.handed_out_at += u128::from(now.nanoseconds());
         let waited = now.since(turn.since);
         let handout = Handout {
             key: slot.key.clone(),
@@ -272,6 +252,15 @@ impl<K: Eq + Hash + Clone, O: Observer> Core<K, O> {
                 slot: id,
             },
         };
+        self.slots.begin(Run {
+            slot: id,
+            since: now,
+            ticket,
+            priority: turn.priority,
+            start,
+            sequel: Sequel::Nothing,
+        });
+        self.handed_out_at += u128::from(now.nanoseconds());
         self.observer.handed_out(turn.priority, waited);
         self.observe_depth(turn.priority);
         Next::Key(handout)
@@ -280,11 +269,7 @@ impl<K: Eq + Hash + Clone, O: Observer> Core<K, O> {
     /// A worker is done with a key. What it said decides what becomes of the key; a key that was asked for meanwhile
     /// goes back in line in any case.
     pub fn done(&mut self, key: &K, outcome: Outcome, now: Moment) -> Result<Settled, NotProcessing<K>> {
-        let slot = self
-            .slots
-            .find(key)
-            .filter(|slot| matches!(self.slots[*slot].standing, Standing::Processing(..)));
-        self.finish(slot, key, outcome, now)
+        self.finish(self.slots.find(key), key, outcome, now)
     }
 
     /// As [`Core::done`], but only if the key is still with the worker that was given this hand-out.
@@ -296,12 +281,12 @@ impl<K: Eq + Hash + Clone, O: Observer> Core<K, O> {
     ) -> Result<Settled, NotProcessing<K>> {
         let Ticket { number, slot } = handout.ticket;
         // The slot is the same as ever, unless the slots were numbered anew since.
-        let slot = if self.slots.is_run(slot, number) {
+        let is_it = |slot: &SlotId| self.slots.run(*slot).is_some_and(|run| run.ticket == number);
+        let slot = if is_it(&slot) {
             Some(slot)
         } else {
-            self.slots.find(&handout.key)
+            self.slots.find(&handout.key).filter(is_it)
         };
-        let slot = slot.filter(|slot| self.slots.is_run(*slot, number));
         self.finish(slot, &handout.key, outcome, now)
     }
 
@@ -313,15 +298,12 @@ impl<K: Eq + Hash + Clone, O: Observer> Core<K, O> {
         now: Moment,
     ) -> Result<Settled, NotProcessing<K>> {
         let now = self.advance(now);
-        let stray = || NotProcessing { key: key.clone() };
-        let slot = slot.ok_or_else(stray)?;
-        let Standing::Processing(run, sequel) = self.slots[slot].standing else {
-            return Err(stray());
-        };
-        self.leave(run);
+        let ended = slot.and_then(|slot| Some((slot, self.slots.end(slot)?)));
+        let (slot, run) = ended.ok_or_else(|| NotProcessing { key: key.clone() })?;
+        self.handed_out_at -= u128::from(run.since.nanoseconds());
         self.observer.finished(run.priority, now.since(run.since));
         let wish = self.judge(slot, run, outcome, now);
-        Ok(match sequel {
+        Ok(match run.sequel {
             Sequel::Again(turn) => self.requeue(slot, turn),
             Sequel::Passed(turn) => {
                 self.lanes.insert(
@@ -423,22 +405,6 @@ impl<K: Eq + Hash + Clone, O: Observer> Core<K, O> {
         Settled::Requeued
     }
 
-    /// Takes a key off the list of those that are processing.
-    #[inline]
-    fn leave(&mut self, run: Run) {
-        let position = run.position as usize;
-        self.processing.swap_remove(position);
-        if let Some(moved) = self.processing.get(position)
-            && let Standing::Processing(other, _) = &mut self.slots[*moved].standing
-        {
-            other.position = run.position;
-        }
-        self.handed_out_at -= u128::from(run.since.nanoseconds());
-        if is_sparse(self.processing.len(), self.processing.capacity()) {
-            self.processing.shrink_to((2 * self.processing.len()).max(SPARE));
-        }
-    }
-
     /// Makes a key idle.
     #[inline]
     fn remove(&mut self, slot: SlotId) -> K {
@@ -453,11 +419,6 @@ impl<K: Eq + Hash + Clone, O: Observer> Core<K, O> {
         self.slots.compact();
         self.lanes.rebuild(&self.slots);
         self.timers.rebuild(&self.slots);
-        for (id, slot) in self.slots.iter() {
-            if let Standing::Processing(run, _) = slot.standing {
-                self.processing[run.position as usize] = id;
-            }
-        }
     }
 
     /// Lets time pass up to `now`: what was delayed until then joins the line, in the order in which it fell due.

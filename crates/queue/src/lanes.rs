@@ -176,10 +176,10 @@ impl Lanes {
                 Found::Stale => {}
                 Found::Dirty => {
                     lane.live -= 1;
-                    if let Standing::Processing(_, sequel) = &mut slots[place.slot].standing
-                        && let Sequel::Again(turn) = *sequel
+                    if let Some(run) = slots.run_mut(place.slot)
+                        && let Sequel::Again(turn) = run.sequel
                     {
-                        *sequel = Sequel::Passed(turn);
+                        run.sequel = Sequel::Passed(turn);
                     }
                 }
             }
@@ -210,15 +210,13 @@ impl Lanes {
         }
         let mut places: Vec<_> = slots
             .iter()
-            .filter_map(|(slot, entry)| match entry.standing {
-                Standing::Queued(turn) | Standing::Processing(_, Sequel::Again(turn)) => Some((
-                    Place {
-                        arrival: turn.arrival,
-                        slot,
-                    },
-                    turn.priority,
-                )),
-                _ => None,
+            .filter_map(|(slot, _)| {
+                let turn = slots.turn(slot)?;
+                let arrival = turn.arrival;
+                let place = Place { arrival, slot };
+                // One that passed has no place in line until its run ends.
+                let passed = matches!(slots.found(place, turn.priority), Found::Stale);
+                (!passed).then_some((place, turn.priority))
             })
             .collect();
         places.sort_unstable();

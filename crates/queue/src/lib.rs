@@ -83,6 +83,7 @@ mod priority;
 mod queue;
 mod standing;
 mod sync;
+mod table;
 mod time;
 mod timers;
 mod waiting;

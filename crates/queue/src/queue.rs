@@ -13,7 +13,7 @@ use crate::priority::Priority;
 use crate::sync::{Mutex, Parker};
 use crate::time::{Clock, Moment, SystemClock};
 use crate::waiting::{Sleep, WaiterId, Waiting};
-use crate::work::{Finished, Work};
+use crate::work::Work;
 
 /// A [`Core`] behind a lock, with waiting. Clones share one queue.
 ///
@@ -123,13 +123,18 @@ impl<K: Eq + Hash + Clone, C: Clock, O: Observer> Queue<K, C, O> {
     }
 
     /// Both under one lock: where workers do little for each key, the lock is what they meet at.
-    pub(crate) fn finish_and_try_get(&self, handout: &Handout<K>, outcome: Outcome) -> Finished<K, C, O> {
-        let (settled, next) = self.change(|core, now| (core.done_handout(handout, outcome, now), core.get(now)));
-        let next = match next {
-            Next::Key(handout) => Some(self.work(handout)),
-            Next::Wait { .. } | Next::Ended => None,
-        };
-        Finished { settled, next }
+    pub(crate) fn finish_and_try_get(
+        &self,
+        handout: &Handout<K>,
+        outcome: Outcome,
+    ) -> (Result<Settled, NotProcessing<K>>, Option<Handout<K>>) {
+        self.change(|core, now| {
+            let settled = core.done_handout(handout, outcome, now);
+            match core.get(now) {
+                Next::Key(handout) => (settled, Some(handout)),
+                Next::Wait { .. } | Next::Ended => (settled, None),
+            }
+        })
     }
 
     /// Takes nothing in from now on; what is queued is still handed out: see [`Core::shut_down`].

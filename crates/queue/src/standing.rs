@@ -1,14 +1,13 @@
 //! Where a key stands, and the store of all keys that stand anywhere.
 
-use std::hash::{BuildHasher, Hash};
+use std::hash::Hash;
 use std::ops::{Index, IndexMut};
 
-use hashbrown::hash_table::Entry;
-use hashbrown::{DefaultHashBuilder, HashTable};
 use slab::Slab;
 
 use crate::lanes::Place;
 use crate::priority::Priority;
+use crate::table::{KeyHash, KeyHasher, Table};
 use crate::time::Moment;
 
 /// Where a key stands. Keys that are idle are not stored at all.
@@ -18,8 +17,8 @@ pub(crate) enum Standing {
     Delayed(Delay),
     /// Waiting in line. Left by `get`, to `Processing`.
     Queued(Turn),
-    /// With a worker. Left by `done`, to wherever the sequel says.
-    Processing(Run, Sequel),
+    /// With a worker: the run at this position of [`Slots::runs`]. Left by `done`, to wherever its sequel says.
+    Processing(u32),
 }
 
 /// What follows the present processing of a key.
@@ -56,15 +55,17 @@ pub(crate) struct Delay {
 }
 
 /// One processing of one key.
+///
+/// Few keys run at a time, and many may wait: so what only those that run need to know is not in their slots.
 #[derive(Clone, Copy)]
 pub(crate) struct Run {
+    pub(crate) slot: SlotId,
     pub(crate) since: Moment,
     /// Tells this hand-out from all others.
     pub(crate) ticket: u64,
-    /// Where the key is in the list of those that are processing.
-    pub(crate) position: u32,
     pub(crate) priority: Priority,
     pub(crate) start: Start,
+    pub(crate) sequel: Sequel,
 }
 
 /// Whether a run waited for the end of its key's backoff.
@@ -80,6 +81,7 @@ pub(crate) struct Slot<K> {
     pub(crate) standing: Standing,
     /// Failures in a row, not counting those of runs that started during the backoff.
     pub(crate) failures: u32,
+    hash: KeyHash,
     /// The end of the backoff after the last failure.
     pub(crate) rested_at: Moment,
 }
@@ -89,9 +91,13 @@ pub(crate) struct Slot<K> {
 pub(crate) struct SlotId(u32);
 
 impl SlotId {
+    /// The number of no slot.
+    pub(crate) const NONE: Self = Self(u32::MAX);
+
     #[inline]
-    fn new(index: usize) -> Self {
-        Self(u32::try_from(index).expect("the keys of one queue are fewer than four billion"))
+    pub(crate) fn new(index: usize) -> Self {
+        let number = u32::try_from(index).ok().map(Self).filter(|id| *id != Self::NONE);
+        number.expect("the keys of one queue are fewer than four billion")
     }
 
     #[inline]
@@ -115,21 +121,13 @@ pub(crate) enum Found {
     Stale,
 }
 
-/// Spreads half a hash over the bits that the table looks at, which are the lowest and the highest.
-fn spread(hash: u32) -> u64 {
-    u64::from(hash).wrapping_mul(0x9E37_79B9_7F4A_7C15)
-}
-
 /// All keys that are not idle, each stored once and found by its hash.
-///
-/// With many keys, time goes where memory is touched out of order. So the table holds numbers only, and what it needs
-/// to grow is packed by itself, not spread over the slots.
 pub(crate) struct Slots<K> {
     slab: Slab<Slot<K>>,
-    table: HashTable<SlotId>,
-    /// Half of the hash of each slot's key.
-    hashes: Vec<u32>,
-    hasher: DefaultHashBuilder,
+    table: Table,
+    /// In no order.
+    runs: Vec<Run>,
+    hasher: KeyHasher,
 }
 
 /// Room that is kept even when it is not used, so that an ordinary load never makes the store grow or shrink.
@@ -145,65 +143,126 @@ impl<K: Eq + Hash> Slots<K> {
     pub(crate) fn new() -> Self {
         Self {
             slab: Slab::new(),
-            table: HashTable::new(),
-            hashes: Vec::new(),
-            hasher: DefaultHashBuilder::default(),
+            table: Table::new(),
+            runs: Vec::new(),
+            hasher: KeyHasher::new(),
         }
-    }
-
-    fn hash(&self, key: &K) -> u32 {
-        (self.hasher.hash_one(key) >> 32) as u32
     }
 
     pub(crate) fn find(&self, key: &K) -> Option<SlotId> {
-        self.table
-            .find(spread(self.hash(key)), |id| self.slab[id.index()].key == *key)
-            .copied()
+        let found = self.table.find(self.hasher.hash(key), |id| self[id].key == *key)?;
+        Some(self.table.slot(found))
     }
 
-    /// Whether the key in this slot, if there is one, is with the worker that has this ticket.
+    /// What is with a worker.
     #[inline]
-    pub(crate) fn is_run(&self, id: SlotId, ticket: u64) -> bool {
-        let standing = self.slab.get(id.index()).map(|slot| &slot.standing);
-        matches!(standing, Some(Standing::Processing(run, _)) if run.ticket == ticket)
+    pub(crate) fn runs(&self) -> &[Run] {
+        &self.runs
     }
 
-    /// The slot of a key, or, if it has none, a new one with the standing that `standing` gives it.
+    /// The run of the key in this slot, if there is one and it is with a worker.
     #[inline]
-    pub(crate) fn find_or_insert(&mut self, key: K, standing: impl FnOnce() -> Standing) -> (SlotId, Presence) {
-        let hash = self.hash(&key);
-        let Self {
-            slab, table, hashes, ..
-        } = self;
-        let same = |id: &SlotId| slab[id.index()].key == key;
-        match table.entry(spread(hash), same, |id| spread(hashes[id.index()])) {
-            Entry::Occupied(found) => (*found.get(), Presence::Known),
-            Entry::Vacant(vacant) => {
-                let id = SlotId::new(slab.vacant_key());
-                vacant.insert(id);
-                match hashes.get_mut(id.index()) {
-                    Some(place) => *place = hash,
-                    None => hashes.push(hash),
-                }
-                slab.insert(Slot {
-                    key,
-                    standing: standing(),
-                    failures: 0,
-                    rested_at: Moment::START,
-                });
-                (id, Presence::New)
-            }
+    pub(crate) fn run(&self, id: SlotId) -> Option<&Run> {
+        match self.slab.get(id.index())?.standing {
+            Standing::Processing(position) => Some(&self.runs[position as usize]),
+            _ => None,
         }
+    }
+
+    #[inline]
+    pub(crate) fn run_mut(&mut self, id: SlotId) -> Option<&mut Run> {
+        match self.slab.get(id.index())?.standing {
+            Standing::Processing(position) => Some(&mut self.runs[position as usize]),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn begin(&mut self, run: Run) {
+        let position = u32::try_from(self.runs.len()).expect("the keys of one queue are fewer than four billion");
+        self[run.slot].standing = Standing::Processing(position);
+        self.runs.push(run);
+    }
+
+    /// Ends the run of a key. Where the key stands from now on is for the caller to say.
+    #[inline]
+    pub(crate) fn end(&mut self, id: SlotId) -> Option<Run> {
+        let Standing::Processing(position) = self.slab.get(id.index())?.standing else {
+            return None;
+        };
+        let run = self.runs.swap_remove(position as usize);
+        if let Some(moved) = self.runs.get(position as usize) {
+            self.slab[moved.slot.index()].standing = Standing::Processing(position);
+        }
+        if is_sparse(self.runs.len(), self.runs.capacity()) {
+            self.runs.shrink_to((2 * self.runs.len()).max(SPARE));
+        }
+        Some(run)
+    }
+
+    /// The turn that a key has: its own, or, when a worker has it, the one after that.
+    pub(crate) fn turn(&self, id: SlotId) -> Option<Turn> {
+        match (self.slab.get(id.index())?.standing, self.run(id)) {
+            (Standing::Queued(turn), _) => Some(turn),
+            (_, Some(run)) => match run.sequel {
+                Sequel::Again(turn) | Sequel::Passed(turn) => Some(turn),
+                Sequel::Nothing | Sequel::Later(_) => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// Lets a key have a turn: now, or, when a worker has it, after that.
+    pub(crate) fn set_turn(&mut self, id: SlotId, turn: Turn) {
+        match self.run_mut(id) {
+            Some(run) => run.sequel = Sequel::Again(turn),
+            None => self[id].standing = Standing::Queued(turn),
+        }
+    }
+
+    /// The delay that a key waits for, be it idle otherwise or with a worker.
+    pub(crate) fn delay(&self, id: SlotId) -> Option<Delay> {
+        match (self.slab.get(id.index())?.standing, self.run(id)) {
+            (Standing::Delayed(delay), _) => Some(delay),
+            (_, Some(run)) => match run.sequel {
+                Sequel::Later(delay) => Some(delay),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    pub(crate) fn set_delay(&mut self, id: SlotId, delay: Delay) {
+        match self.run_mut(id) {
+            Some(run) => run.sequel = Sequel::Later(delay),
+            None => self[id].standing = Standing::Delayed(delay),
+        }
+    }
+
+    /// The slot of a key, or, if it has none, a new one with this standing.
+    #[inline]
+    pub(crate) fn find_or_insert(&mut self, key: K, standing: Standing) -> (SlotId, Presence) {
+        let hash = self.hasher.hash(&key);
+        if let Some(found) = self.table.find(hash, |id| self[id].key == key) {
+            return (self.table.slot(found), Presence::Known);
+        }
+        let id = SlotId::new(self.slab.insert(Slot {
+            key,
+            standing,
+            failures: 0,
+            hash,
+            rested_at: Moment::START,
+        }));
+        self.table.insert(hash, id);
+        (id, Presence::New)
     }
 
     #[inline]
     pub(crate) fn remove(&mut self, id: SlotId) -> Slot<K> {
-        let hash = spread(self.hashes[id.index()]);
-        self.table
-            .find_entry(hash, |other| *other == id)
-            .expect("every slot is in the table")
-            .remove();
-        self.slab.remove(id.index())
+        let slot = self.slab.remove(id.index());
+        let position = self.table.find(slot.hash, |other| other == id);
+        self.table.remove(position.expect("every slot is in the table"));
+        slot
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (SlotId, &Slot<K>)> {
@@ -216,48 +275,36 @@ impl<K: Eq + Hash> Slots<K> {
 
     #[cfg(test)]
     pub(crate) fn capacity(&self) -> usize {
-        self.slab
-            .capacity()
-            .max(self.table.capacity())
-            .max(self.hashes.capacity())
+        self.slab.capacity().max(self.table.capacity())
     }
 
     /// Gives unused memory back. Slots are numbered anew; whoever holds a number must look it up again.
     pub(crate) fn compact(&mut self) {
-        let Self {
-            slab, table, hashes, ..
-        } = self;
-        slab.compact(|_, from, to| {
+        let Self { slab, table, runs, .. } = self;
+        slab.compact(|slot, from, to| {
             let (from, to) = (SlotId::new(from), SlotId::new(to));
-            let hash = hashes[from.index()];
-            *table
-                .find_mut(spread(hash), |id| *id == from)
-                .expect("every slot is in the table") = to;
-            hashes[to.index()] = hash;
+            let position = table.find(slot.hash, |id| id == from);
+            table.set_slot(position.expect("every slot is in the table"), to);
+            if let Standing::Processing(position) = slot.standing {
+                runs[position as usize].slot = to;
+            }
             true
         });
         let room = (2 * slab.len()).max(SPARE);
         slab.reserve_exact(room - slab.len());
-        hashes.truncate(slab.len());
-        hashes.shrink_to(room);
-        table.shrink_to(room, |id| spread(hashes[id.index()]));
+        table.shrink_to(room);
     }
 
     #[inline]
     pub(crate) fn found(&self, place: Place, priority: Priority) -> Found {
         let at_place = |turn: Turn| turn.arrival == place.arrival && turn.priority == priority;
-        match self.slab.get(place.slot.index()).map(|slot| &slot.standing) {
-            Some(Standing::Queued(turn)) if at_place(*turn) => Found::Queued,
-            Some(Standing::Processing(_, Sequel::Again(turn))) if at_place(*turn) => Found::Dirty,
+        match self.slab.get(place.slot.index()).map(|slot| slot.standing) {
+            Some(Standing::Queued(turn)) if at_place(turn) => Found::Queued,
+            Some(Standing::Processing(position)) => match self.runs[position as usize].sequel {
+                Sequel::Again(turn) if at_place(turn) => Found::Dirty,
+                _ => Found::Stale,
+            },
             _ => Found::Stale,
-        }
-    }
-
-    /// The delay that a key waits for, be it idle otherwise or with a worker.
-    pub(crate) fn delay(&self, id: SlotId) -> Option<Delay> {
-        match self.slab.get(id.index())?.standing {
-            Standing::Delayed(delay) | Standing::Processing(_, Sequel::Later(delay)) => Some(delay),
-            _ => None,
         }
     }
 }

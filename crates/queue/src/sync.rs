@@ -25,11 +25,11 @@ impl<T> Mutex<T> {
     /// Takes the lock, and keeps away from it for a while when another core has it.
     ///
     /// What the lock guards is used for less than it takes to bring it from one core to another. Two cores that take
-    /// turns pay that at every turn; one that stays away for a few microseconds lets the other do many in a row, and
+    /// turns pay that at every turn; one that stays away for some microseconds lets the other do many in a row, and
     /// then does many itself. Sleeping, which the lock below does at once when others sleep already, costs more still.
     pub(crate) fn lock(&self) -> Guard<'_, T> {
         #[cfg(not(any(loom, shuttle)))]
-        for pauses in [128, 256, 512] {
+        for pauses in [512, 1024, 2048] {
             match self.0.try_lock() {
                 Ok(guard) => return guard,
                 Err(primitives::TryLockError::Poisoned(guard)) => return guard.into_inner(),

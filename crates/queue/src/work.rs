@@ -56,7 +56,14 @@ impl<K: Eq + Hash + Clone, C: Clock, O: Observer> Work<K, C, O> {
     /// that are short on each key meet at the queue half as often.
     pub fn finish_and_try_get(mut self, outcome: Outcome) -> Finished<K, C, O> {
         let handout = self.handout.take().expect("it is taken only by methods that consume");
-        self.queue.finish_and_try_get(&handout, outcome)
+        let (settled, next) = self.queue.finish_and_try_get(&handout, outcome);
+        // The same hold on the queue serves for the next key: letting go of it and taking it anew would write to what
+        // every worker shares.
+        self.handout = next;
+        Finished {
+            settled,
+            next: self.handout.is_some().then_some(self),
+        }
     }
 
     /// Takes the key out. It stays locked until somebody calls [`Queue::done`] for it.

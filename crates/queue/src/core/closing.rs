@@ -57,12 +57,7 @@ impl<K: Eq + Hash + Clone, O: Observer> Core<K, O> {
         let mut waiting: Vec<_> = self
             .slots
             .iter()
-            .filter_map(|(id, slot)| match slot.standing {
-                Standing::Queued(turn) | Standing::Processing(_, Sequel::Again(turn) | Sequel::Passed(turn)) => {
-                    Some((turn.arrival, id))
-                }
-                _ => None,
-            })
+            .filter_map(|(id, _)| self.slots.turn(id).map(|turn| (turn.arrival, id)))
             .collect();
         waiting.sort_unstable();
         let emptied: Vec<_> = Priority::all()
@@ -97,8 +92,8 @@ impl<K: Eq + Hash + Clone, O: Observer> Core<K, O> {
 
     /// Leaves a key with its worker if one has it, and forgets it otherwise.
     fn drop_sequel(&mut self, id: SlotId) -> K {
-        if let Standing::Processing(_, sequel) = &mut self.slots[id].standing {
-            *sequel = Sequel::Nothing;
+        if let Some(run) = self.slots.run_mut(id) {
+            run.sequel = Sequel::Nothing;
             self.slots[id].key.clone()
         } else {
             self.slots.remove(id).key

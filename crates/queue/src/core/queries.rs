@@ -6,7 +6,6 @@ use std::time::Duration;
 use super::Core;
 use crate::observer::Observer;
 use crate::priority::Priority;
-use crate::standing::Standing;
 use crate::time::Moment;
 
 impl<K: Eq + Hash + Clone, O: Observer> Core<K, O> {
@@ -27,7 +26,7 @@ impl<K: Eq + Hash + Clone, O: Observer> Core<K, O> {
 
     /// How many keys are with a worker.
     pub fn processing(&self) -> usize {
-        self.processing.len()
+        self.slots.runs().len()
     }
 
     /// How many of the keys with a worker are to be handed out once more.
@@ -42,28 +41,25 @@ impl<K: Eq + Hash + Clone, O: Observer> Core<K, O> {
 
     /// Whether nothing is with a worker and nothing waits in line: what a drain waits for.
     pub fn is_idle(&self) -> bool {
-        self.processing.is_empty() && self.is_empty()
+        self.slots.runs().is_empty() && self.is_empty()
     }
 
     /// The keys that are with a worker, in no order.
     pub fn held(&self) -> impl Iterator<Item = &K> {
-        self.processing.iter().map(|id| &self.slots[*id].key)
+        self.slots.runs().iter().map(|run| &self.slots[run.slot].key)
     }
 
     /// How long the present runs have taken, added up: `workqueue_unfinished_work_seconds`.
     pub fn unfinished_work(&self, now: Moment) -> Duration {
         let now = u128::from(self.now.max(now).nanoseconds());
-        let total = now * self.processing.len() as u128 - self.handed_out_at;
+        let total = now * self.slots.runs().len() as u128 - self.handed_out_at;
         Duration::from_nanos(u64::try_from(total).unwrap_or(u64::MAX))
     }
 
     /// How long the longest of the present runs has taken: `workqueue_longest_running_processor_seconds`.
     pub fn longest_running(&self, now: Moment) -> Duration {
         let now = self.now.max(now);
-        let runs = self.processing.iter().filter_map(|id| match self.slots[*id].standing {
-            Standing::Processing(run, _) => Some(now.since(run.since)),
-            _ => None,
-        });
+        let runs = self.slots.runs().iter().map(|run| now.since(run.since));
         runs.max().unwrap_or_default()
     }
 
