@@ -6,6 +6,7 @@
 //!                                         └── snapshots ask
 //! ```
 
+mod ahead;
 mod reflect;
 mod table;
 

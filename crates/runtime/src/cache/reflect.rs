@@ -17,7 +17,11 @@ use kube::client::Body;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{Collection, Depth, Table, table::Listed};
+use super::{
+    Collection, Depth, Table,
+    ahead::{Read, ReadAhead, Reader, usual_put},
+    table::Listed,
+};
 use crate::{
     decode::glance,
     object::{Key, Object},
@@ -36,8 +40,7 @@ const LONGEST_REST: Duration = Duration::from_secs(30);
 pub(crate) struct Reflector {
     client: kube::Client,
     collection: Arc<Collection>,
-    cluster: Option<Arc<str>>,
-    keep: Arc<[Arc<str>]>,
+    reader: Arc<Reader>,
     /// Whether the server is known not to stream lists.
     pages_only: bool,
 }
@@ -117,11 +120,11 @@ impl Reflector {
         cluster: Option<Arc<str>>,
         keep: Arc<[Arc<str>]>,
     ) -> Self {
+        let kind = collection.selection().kind.clone();
         Self {
             client,
             collection,
-            cluster,
-            keep,
+            reader: Arc::new(Reader { kind, cluster, keep }),
             pages_only: false,
         }
     }
@@ -259,12 +262,20 @@ impl Reflector {
         let watching = async {
             let mut body = self.send(&parameters).await?;
             let mut lines = Lines::default();
+            let mut ahead = ReadAhead::new(Arc::clone(&self.reader));
             while let Some(frame) = body.frame().await {
                 let frame = frame?;
                 let Ok(data) = frame.into_data() else { continue };
                 lines.feed(data);
                 while let Some(line) = lines.next() {
-                    self.take(&line, state, &mut listing)?;
+                    if listing.is_none() {
+                        self.take(&line, state, &mut listing)?;
+                    } else if usual_put(&line).is_some() {
+                        self.take_read(ahead.push(line).await, state, &mut listing)?;
+                    } else {
+                        self.take_read(ahead.rest().await, state, &mut listing)?;
+                        self.take(&line, state, &mut listing)?;
+                    }
                 }
             }
             Ok(())
@@ -272,20 +283,35 @@ impl Reflector {
         tokio::time::timeout(patience, watching).await.unwrap_or(Ok(()))
     }
 
+    fn take_read(&self, read: Read, state: &mut State, listing: &mut Option<Listed>) -> Result<(), Interruption> {
+        let mut usual = Vec::with_capacity(read.len());
+        for one in read {
+            match one {
+                Ok(object) => usual.push(object),
+                Err(line) => {
+                    self.put(std::mem::take(&mut usual), state, listing);
+                    self.take(&line, state, listing)?;
+                }
+            }
+        }
+        self.put(usual, state, listing);
+        Ok(())
+    }
+
     fn take(&self, line: &[u8], state: &mut State, listing: &mut Option<Listed>) -> Result<(), Interruption> {
         if line.iter().all(u8::is_ascii_whitespace) {
             return Ok(());
         }
         let unreadable = |error: serde_json::Error| Interruption::Unreadable(error.to_string());
-        if let Some(object) = usual_put(line).and_then(|json| self.read_if(json)) {
-            self.put(object, state, listing);
+        if let Some(object) = usual_put(line).and_then(|json| self.reader.read(json).ok()) {
+            self.put([object], state, listing);
             return Ok(());
         }
         let line: Line<'_> = serde_json::from_slice(line).map_err(unreadable)?;
         match line.kind {
             "ADDED" | "MODIFIED" => {
                 if let Some(object) = self.read(line.object.get()) {
-                    self.put(object, state, listing);
+                    self.put([object], state, listing);
                 }
             }
             "DELETED" => {
@@ -334,29 +360,27 @@ impl Reflector {
         Ok(())
     }
 
-    fn put(&self, object: Object, state: &mut State, listing: &mut Option<Listed>) {
-        let version = object.version();
-        let key = listing.is_some().then(|| Key::of(&object));
+    fn put(&self, objects: impl IntoIterator<Item = Object>, state: &mut State, listing: &mut Option<Listed>) {
+        let mut told = 0;
         self.collection.change(|table| {
-            let change = table.put(object);
-            if let Some((listed, key)) = listing.as_mut().zip(key) {
-                listed.confirm(table, &key);
+            let mut changes = Vec::new();
+            for object in objects {
+                told = told.max(object.version());
+                let key = listing.is_some().then(|| Key::of(&object));
+                changes.extend(table.put(object));
+                if let Some((listed, key)) = listing.as_mut().zip(key) {
+                    listed.confirm(table, &key);
+                }
             }
-            change.into_iter().collect()
+            changes
         });
-        progressed(state, version);
-    }
-
-    /// An object, unless something about it is unusual.
-    fn read_if(&self, json: &[u8]) -> Option<Object> {
-        let object = Object::read(&self.collection.selection().kind, json, &self.keep).ok()?;
-        Some(object.placed_in(self.cluster.clone()))
+        progressed(state, told);
     }
 
     /// An object that cannot be read hurts only itself.
     fn read(&self, json: &str) -> Option<Object> {
-        Object::read(&self.collection.selection().kind, json.as_bytes(), &self.keep)
-            .map(|object| object.placed_in(self.cluster.clone()))
+        self.reader
+            .read(json.as_bytes())
             .inspect_err(|error| tracing::error!(%error, "an object is left out of the cache"))
             .ok()
     }
@@ -431,14 +455,6 @@ impl<'l> Listing<'l> {
             Self::Other(json) => Some(json),
         }
     }
-}
-
-/// The object of a line as servers write most of them. Whether it really is one shows when it is read: that is one pass
-/// over the bytes instead of two.
-fn usual_put(line: &[u8]) -> Option<&[u8]> {
-    let put = [&br#"{"type":"ADDED","object":"#[..], br#"{"type":"MODIFIED","object":"#];
-    let rest = put.iter().find_map(|start| line.strip_prefix(*start))?;
-    rest.trim_ascii_end().strip_suffix(b"}")
 }
 
 /// A watch that follows continues from the last version it was told of.

@@ -332,7 +332,6 @@ impl Route {
 
     /// Everybody who refers to this object, by the index of each dependency.
     fn wake_dependants(&self, event: &Event<'_>, ask: Ask) {
-        let key = event.key().to_string();
         for dependency in self
             .watches
             .dependencies
@@ -340,6 +339,7 @@ impl Route {
             .filter(|dependency| dependency.kind == self.kind)
         {
             let index = index_of(&self.actor, dependency);
+            let key = event.key().to_string();
             let dependants = self.sources.indexed(&self.watches.primary, &index, &key);
             for dependant in dependants.unwrap_or_default() {
                 self.queue.add_with(Key::of(&dependant), ask);
