@@ -26,7 +26,7 @@ use crate::{
     certificates::{Certificates, ClientName, Identity, Kubeconfig},
 };
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 struct Fixture {
     certificates: Certificates,

@@ -15,7 +15,7 @@ use moorline_network::{
 };
 
 /// How long a packet that should arrive may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(30);
 /// How long to wait for one that should not. The kernel sends the first again after a second.
 const IMPATIENCE: Duration = Duration::from_millis(300);
 

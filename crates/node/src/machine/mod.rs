@@ -334,7 +334,7 @@ impl Machine {
 
 /// Waits until nobody else holds on to what all share: tasks that were ended do for a moment.
 async fn released(context: Arc<Context>) -> Option<Context> {
-    const LOOKS: u32 = 500;
+    const LOOKS: u32 = 3000;
     let mut context = context;
     for _ in 0..LOOKS {
         context = match Arc::try_unwrap(context) {
