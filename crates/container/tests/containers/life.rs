@@ -2,7 +2,7 @@
 
 use std::{fs, time::Duration};
 
-use moorline_container::{Error, Event, LogOptions, Network, PodSpec, Processes, State, TerminationMessage};
+use moorline_container::{Error, Event, LogOptions, Network, PodId, PodSpec, Processes, State, TerminationMessage};
 
 use crate::support::{Bench, PATIENCE, left_behind, needs_containers};
 
@@ -328,6 +328,33 @@ async fn whoever_removes_a_pod_at_the_same_time_removes_it_once() {
         let (first, second) = tokio::join!(runtime.remove_pod(&pod), runtime.remove_pod(&pod));
         first.unwrap();
         second.unwrap();
+    }
+    bench.purge().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_is_removed_while_it_is_made_leaves_nothing() {
+    needs_containers!();
+    let bench = Bench::new("early").await;
+    let id: PodId = "p".parse().unwrap();
+    for round in 0..20 {
+        let runtime = bench.runtime();
+        let remove = async {
+            // Each time at another moment of the making.
+            for _ in 0..round {
+                tokio::task::yield_now().await;
+            }
+            runtime.remove_pod(&id).await
+        };
+        let making = runtime.create_pod(PodSpec::new(id.clone(), Network::Isolated));
+        let (made, removed) = tokio::join!(making, remove);
+        removed.unwrap();
+        // The removal may have come before there was anything to remove.
+        if made.is_ok() {
+            runtime.remove_pod(&id).await.unwrap();
+        }
+        let left = left_behind(&bench.instance, bench.dir.path());
+        assert!(!left.iter().any(|what| what.ends_with("/p")), "{left:?}");
     }
     bench.purge().await;
 }
