@@ -57,8 +57,8 @@ impl ReadAhead {
     pub(super) fn new(reader: Arc<Reader>) -> Self {
         Self {
             reader,
-            batch: Vec::with_capacity(BATCH),
-            under_way: VecDeque::with_capacity(AHEAD),
+            batch: Vec::new(),
+            under_way: VecDeque::new(),
         }
     }
 

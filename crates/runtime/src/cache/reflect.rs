@@ -284,6 +284,10 @@ impl Reflector {
     }
 
     fn take_read(&self, read: Read, state: &mut State, listing: &mut Option<Listed>) -> Result<(), Interruption> {
+        // Most lines only join a batch. Nothing is touched for them.
+        if read.is_empty() {
+            return Ok(());
+        }
         let mut usual = Vec::with_capacity(read.len());
         for one in read {
             match one {
