@@ -232,7 +232,7 @@ impl<K: Eq + Hash + Clone, O: Observer> Core<K, O> {
         };
         let id = self.lanes.take(lane, &mut self.slots);
         let ticket = self.count();
-        let slot = &mut self.slots[id];
+        let slot = &self.slots[id];
         let Standing::Queued(turn) = slot.standing else {
             unreachable!("lanes hand out queued keys only")
         };
@@ -241,17 +241,7 @@ impl<K: Eq + Hash + Clone, O: Observer> Core<K, O> {
         } else {
             Start::InTime
         };
-        let waited = now.since(turn.since);
-        let handout = Handout {
-            key: slot.key.clone(),
-            priority: turn.priority,
-            waited,
-            failures: slot.failures,
-            ticket: Ticket {
-                number: ticket,
-                slot: id,
-            },
-        };
+        let (failures, waited) = (slot.failures, now.since(turn.since));
         self.slots.begin(Run {
             slot: id,
             since: now,
@@ -261,6 +251,18 @@ impl<K: Eq + Hash + Clone, O: Observer> Core<K, O> {
             sequel: Sequel::Nothing,
         });
         self.handed_out_at += u128::from(now.nanoseconds());
+        // Foreign code: should it panic, the key is still in its place, if only as one that is held.
+        let key = self.slots[id].key.clone();
+        let handout = Handout {
+            key,
+            priority: turn.priority,
+            waited,
+            failures,
+            ticket: Ticket {
+                number: ticket,
+                slot: id,
+            },
+        };
         self.observer.handed_out(turn.priority, waited);
         self.observe_depth(turn.priority);
         Next::Key(handout)
