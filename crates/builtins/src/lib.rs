@@ -65,6 +65,7 @@ pub fn start<'a>(ground: &'a Ground, settings: &'a Settings) -> BoxFuture<'a, Bu
             warm_up(&endpoints::EndpointsOfServices, ground, settings),
             warm_up(&endpoints::MirroredEndpoints, ground, settings),
             warm_up(&disruption::DisruptionBudgets, ground, settings),
+            warm_up(&disruption::StaleDisruptions, ground, settings),
             warm_up(&volumes::Claims, ground, settings),
             warm_up(&volumes::Volumes, ground, settings),
         ];
@@ -91,6 +92,7 @@ pub fn replayers() -> Replayers {
         .with(endpoints::EndpointsOfServices)
         .with(endpoints::MirroredEndpoints)
         .with(disruption::DisruptionBudgets)
+        .with(disruption::StaleDisruptions)
         .with(volumes::Claims)
         .with(volumes::Volumes)
 }

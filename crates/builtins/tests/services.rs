@@ -4,7 +4,6 @@ mod world;
 
 use k8s_openapi::api::core::v1::{Endpoints, PersistentVolume, PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
@@ -102,29 +101,6 @@ async fn endpoints_written_by_hand_are_mirrored_and_forgotten_with_them() {
         (left.count() == 0).then_some(())
     })
     .await;
-}
-
-#[tokio::test]
-async fn a_budget_allows_as_many_disruptions_as_there_are_pods_to_spare() {
-    let world = World::new(Pods::BecomeReady).await;
-    world
-        .create::<PodDisruptionBudget>(json!({ "metadata": { "name": "web" }, "spec": {
-        "minAvailable": 2, "selector": { "matchLabels": { "app": "web" } } } }))
-        .await;
-    for name in ["a", "b", "c"] {
-        pod(&world, name).await;
-    }
-    let allowed = |wanted: i32| {
-        let world = &world;
-        async move {
-            let budget: PodDisruptionBudget = world.get("web").await?;
-            let status = serde_json::to_value(budget.status?).ok()?;
-            (status["disruptionsAllowed"] == wanted && status["expectedPods"] == status["currentHealthy"]).then_some(())
-        }
-    };
-    eventually("one may go", || allowed(1)).await;
-    world.api::<Pod>().delete("a", &DeleteParams::default()).await.unwrap();
-    eventually("none may go", || allowed(0)).await;
 }
 
 #[tokio::test]

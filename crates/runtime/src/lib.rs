@@ -126,6 +126,7 @@ mod metrics;
 mod object;
 mod record;
 mod request;
+mod scales;
 mod snapshot;
 mod sources;
 mod watches;
@@ -152,6 +153,7 @@ pub use crate::{
     metrics::Metrics,
     object::{DecodeError, Key, Object, Owner, Target},
     record::{Record, Recorder, ReplayError, Replayed, Replayers, Ring},
+    scales::Reference,
     snapshot::{Entropy, Given, Live, Query, Seen, Snapshot, Watchable},
     sources::Sources,
     watches::{MANAGED_LABEL, Mapper, Watches},

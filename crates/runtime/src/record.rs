@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use moorline_plan::{Outcomes, Plan};
+use moorline_plan::{Failure, Outcomes, Plan};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -18,7 +18,7 @@ use crate::{
     controller::plans::Plans,
     execute::Effect,
     object::{Object, Target},
-    snapshot::{Given, Query, Reads},
+    snapshot::{Answers, Given, Query, Reads},
 };
 
 /// One reconcile. The contents of secrets are left out.
@@ -31,6 +31,9 @@ pub struct Record {
     pub given: Given,
     /// What was asked of the caches, and the answers.
     pub answers: Vec<(Query, Vec<Object>)>,
+    /// What was asked and not answered, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refusals: Vec<(Query, Failure)>,
     /// What was planned.
     pub plan: Plan<Object>,
     /// What became of it.
@@ -134,7 +137,9 @@ impl Record {
             });
         }
         let plans = Plans::of(actor, &actor.watches());
-        let reads = Reads::from_record(self.answers.iter().cloned().collect());
+        let answers = self.answers.iter().cloned().map(|(query, answer)| (query, Ok(answer)));
+        let refusals = self.refusals.iter().cloned().map(|(query, why)| (query, Err(why)));
+        let reads = Reads::from_record(answers.chain(refusals).collect());
         let made = plans
             .make(&self.object, self.given.clone(), reads)
             .map_err(|failure| ReplayError::Plan(failure.message))?;
@@ -164,7 +169,7 @@ pub struct Recorder {
 struct Job {
     object: Object,
     given: Given,
-    answers: BTreeMap<Query, Vec<Object>>,
+    answers: Answers,
     plan: Plan<Object>,
     outcomes: Outcomes<Target, Effect>,
 }
@@ -205,7 +210,7 @@ impl Recorder {
         &self,
         object: &Object,
         given: Given,
-        answers: BTreeMap<Query, Vec<Object>>,
+        answers: Answers,
         plan: Plan<Object>,
         outcomes: Outcomes<Target, Effect>,
     ) {
@@ -224,10 +229,13 @@ impl Recorder {
 
 fn write(directory: &Path, job: Job) -> io::Result<PathBuf> {
     let redact = |objects: Vec<Object>| objects.iter().map(redacted_object).collect::<io::Result<Vec<Object>>>();
-    let answers = job
-        .answers
-        .into_iter()
-        .map(|(query, answer)| Ok((query, redact(answer)?)));
+    let (mut answers, mut refusals) = (Vec::new(), Vec::new());
+    for (query, answer) in job.answers {
+        match answer {
+            Ok(objects) => answers.push((query, redact(objects)?)),
+            Err(why) => refusals.push((query, why)),
+        }
+    }
     let name = format!(
         "{:020}-{}-{}.json",
         job.given.now.as_nanosecond(),
@@ -236,7 +244,8 @@ fn write(directory: &Path, job: Job) -> io::Result<PathBuf> {
     );
     let record = Record {
         object: redacted_object(&job.object)?,
-        answers: answers.collect::<io::Result<_>>()?,
+        answers,
+        refusals,
         plan: redacted(&job.plan)?,
         given: job.given,
         outcomes: job.outcomes,

@@ -30,6 +30,8 @@ pub struct Watches {
     pub(crate) deleted: Deleted,
     /// The kinds that are placed in member clusters.
     pub(crate) spread: Vec<Kind>,
+    /// Whether it asks how objects of other kinds are scaled.
+    pub(crate) scales: bool,
 }
 
 /// The label by which the secrets and config maps of a field owner are watched.
@@ -92,6 +94,7 @@ impl Watches {
             conditions: Conditions::Written,
             deleted: Deleted::LeftAlone,
             spread: Vec::new(),
+            scales: false,
         }
     }
 
@@ -226,6 +229,13 @@ impl Watches {
         T::Scope: 'static,
     {
         self.spread.push(Kind::of::<T>());
+        self
+    }
+
+    /// Asks how objects are scaled, of whatever kind they are: see [`Snapshot::scale_of`](crate::Snapshot::scale_of).
+    #[must_use]
+    pub fn sees_scales(mut self) -> Self {
+        self.scales = true;
         self
     }
 

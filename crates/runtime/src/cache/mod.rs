@@ -13,7 +13,7 @@ mod table;
 use std::{
     collections::HashMap,
     fmt,
-    sync::{Arc, Mutex, RwLock, RwLockReadGuard, Weak},
+    sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, Weak},
 };
 
 use tokio::sync::watch;
@@ -101,10 +101,18 @@ struct Inner {
     client: kube::Client,
     /// The member cluster; none for the home.
     cluster: Option<Arc<str>>,
-    collections: Mutex<HashMap<Selection, Arc<Collection>>>,
+    watches: Mutex<HashMap<Selection, Watch>>,
     field_owners: RwLock<Arc<[Arc<str>]>>,
     tasks: TaskTracker,
     stop: CancellationToken,
+}
+
+/// A watch under way.
+struct Watch {
+    collection: Arc<Collection>,
+    stop: CancellationToken,
+    /// Whether somebody declared it, who needs it for as long as there is a cache.
+    declared: bool,
 }
 
 /// The objects of one watch.
@@ -159,7 +167,7 @@ impl Cache {
             inner: Arc::new(Inner {
                 client,
                 cluster,
-                collections: Mutex::default(),
+                watches: Mutex::default(),
                 field_owners: RwLock::new(Arc::from([])),
                 tasks: TaskTracker::new(),
                 stop: CancellationToken::new(),
@@ -186,16 +194,43 @@ impl Cache {
 
     /// The collection of a selection; its watch starts with the first one who asks. Needs a tokio runtime.
     pub fn collection(&self, selection: &Selection) -> Arc<Collection> {
-        let mut collections = self
-            .inner
-            .collections
-            .lock()
-            .expect("nothing panics while it holds this");
-        if let Some(collection) = collections.get(selection) {
-            return Arc::clone(collection);
+        self.watch(selection, true)
+    }
+
+    /// The collection of a selection for a time: [`let_go`](Self::let_go) ends its watch, and nothing waits for its
+    /// first list to call this process ready.
+    pub(crate) fn borrowed(&self, selection: &Selection) -> Arc<Collection> {
+        self.watch(selection, false)
+    }
+
+    /// Gives back a collection that was borrowed. Its watch ends with the last one who has it.
+    pub(crate) fn let_go(&self, collection: Arc<Collection>) {
+        let selection = collection.selection().clone();
+        drop(collection);
+        let mut watches = self.watches();
+        // One is ours and one is the reflector's. More come only from here, under this lock.
+        let unused = |watch: &Watch| !watch.declared && Arc::strong_count(&watch.collection) == 2;
+        if watches.get(&selection).is_some_and(unused)
+            && let Some(watch) = watches.remove(&selection)
+        {
+            watch.stop.cancel();
+        }
+    }
+
+    fn watch(&self, selection: &Selection, declared: bool) -> Arc<Collection> {
+        let mut watches = self.watches();
+        if let Some(watch) = watches.get_mut(selection) {
+            watch.declared |= declared;
+            return Arc::clone(&watch.collection);
         }
         let collection = Arc::new(Collection::new(selection.clone()));
-        collections.insert(selection.clone(), Arc::clone(&collection));
+        let stop = self.inner.stop.child_token();
+        let watch = Watch {
+            collection: Arc::clone(&collection),
+            stop: stop.clone(),
+            declared,
+        };
+        watches.insert(selection.clone(), watch);
         let reflector = reflect::Reflector::new(
             self.inner.client.clone(),
             Arc::clone(&collection),
@@ -206,33 +241,27 @@ impl Cache {
                 .expect("nothing panics while it holds this")
                 .clone(),
         );
-        let stop = self.inner.stop.clone();
         self.inner
             .tasks
             .spawn(async move { stop.run_until_cancelled(reflector.run()).await });
         collection
     }
 
-    /// Whether every watch has its first list.
-    pub fn is_synced(&self) -> bool {
-        let collections = self
-            .inner
-            .collections
-            .lock()
-            .expect("nothing panics while it holds this");
-        collections.values().all(|collection| collection.progress().synced)
+    fn watches(&self) -> MutexGuard<'_, HashMap<Selection, Watch>> {
+        self.inner.watches.lock().expect("nothing panics while it holds this")
     }
 
-    /// The selections whose first list is not complete, for whoever wonders why nothing starts.
+    /// Whether every declared watch has its first list.
+    pub fn is_synced(&self) -> bool {
+        self.unsynced().is_empty()
+    }
+
+    /// The declared selections whose first list is not complete, for whoever wonders why nothing starts.
     pub fn unsynced(&self) -> Vec<Selection> {
-        let collections = self
-            .inner
-            .collections
-            .lock()
-            .expect("nothing panics while it holds this");
-        let unsynced = collections
+        let watches = self.watches();
+        let unsynced = watches
             .iter()
-            .filter(|(_, collection)| !collection.progress().synced);
+            .filter(|(_, watch)| watch.declared && !watch.collection.progress().synced);
         unsynced.map(|(selection, _)| selection.clone()).collect()
     }
 

@@ -23,6 +23,7 @@ use crate::{
     metrics::{Metrics, QueueMetrics},
     object::{Key, Target},
     record::Recorder,
+    scales::Scales,
     sources::Sources,
     watches::{MANAGED_LABEL, Watches},
 };
@@ -161,7 +162,14 @@ impl<A: Actor> Controller<A> {
                 listening.push(collection.listen(move |event| route.take(event)));
             }
         }
-        let mind = Arc::new(Mind::new(actor, watches, sources, ground.clone(), settings));
+        let scales = watches.scales.then(|| {
+            let queue = queue.clone();
+            let by_namespace = !settings.namespaces.is_empty();
+            Scales::new(ground.cache.clone(), by_namespace, move |key| {
+                queue.add(key);
+            })
+        });
+        let mind = Arc::new(Mind::new(actor, watches, sources, scales, ground.clone(), settings));
         let stop = CancellationToken::new();
         if !mind.watches.spread.is_empty() {
             for collection in mind.sources.collections(&mind.watches.primary) {

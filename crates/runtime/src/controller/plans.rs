@@ -14,7 +14,7 @@ use crate::{
     dependency::{Dependency, Met},
     kind::Kind,
     object::Object,
-    snapshot::{Given, Query, Reads, Snapshot},
+    snapshot::{Answers, Given, Reads, Snapshot},
     watches::{Owning, Watches},
 };
 
@@ -36,7 +36,7 @@ pub(crate) struct Made {
     pub(crate) account: Account,
     pub(crate) panicked: bool,
     /// Every question that was asked, with its answer.
-    pub(crate) answers: std::collections::BTreeMap<Query, Vec<Object>>,
+    pub(crate) answers: Answers,
 }
 
 impl<K: serde::de::DeserializeOwned + Send + Sync + 'static> Plans<K> {

@@ -2,7 +2,7 @@
 
 use std::{
     any::Any,
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     panic::AssertUnwindSafe,
     sync::{Arc, Mutex},
     time::Duration,
@@ -26,7 +26,8 @@ use crate::{
     gate,
     metrics::ControllerMetrics,
     object::{Key, Object, Target},
-    snapshot::{Entropy, Given, Reads},
+    scales::{Asking, Scales},
+    snapshot::{Caches, Entropy, Given, Reads},
     sources::Sources,
     watches::{Conditions, Deleted, Watches},
 };
@@ -49,6 +50,7 @@ pub(super) struct Mind<A: Actor> {
     plans: Plans<A::Object>,
     pub(super) sources: Arc<Sources>,
     pub(super) members: Arc<Members>,
+    scales: Option<Arc<Scales>>,
     pub(super) ground: Ground,
     pub(super) settings: Settings,
     pub(super) metrics: ControllerMetrics,
@@ -60,7 +62,14 @@ pub(super) struct Mind<A: Actor> {
 }
 
 impl<A: Actor> Mind<A> {
-    pub(super) fn new(actor: &A, watches: Watches, sources: Arc<Sources>, ground: Ground, settings: Settings) -> Self {
+    pub(super) fn new(
+        actor: &A,
+        watches: Watches,
+        sources: Arc<Sources>,
+        scales: Option<Arc<Scales>>,
+        ground: Ground,
+        settings: Settings,
+    ) -> Self {
         Self {
             name: Arc::from(actor.name()),
             field_owner: Arc::from(&*settings.field_owner),
@@ -68,6 +77,7 @@ impl<A: Actor> Mind<A> {
             watches,
             sources,
             members: Arc::default(),
+            scales,
             metrics: ControllerMetrics::new(&ground.metrics, actor.name()),
             ground,
             settings,
@@ -159,6 +169,9 @@ impl<A: Actor> Mind<A> {
         let cached = || self.sources.find(&own);
         let Some(object) = live.get(&own).cloned().unwrap_or_else(cached) else {
             self.settled.forget(&own);
+            if let Some(scales) = &self.scales {
+                scales.settle(key, &BTreeSet::new());
+            }
             return Ok(Next::Done);
         };
         let left_alone = object.is_deleting() && self.watches.deleted == Deleted::LeftAlone;
@@ -180,8 +193,23 @@ impl<A: Actor> Mind<A> {
         };
         let kept = self.ground.recorder.as_ref().map(|_| given.clone());
         let now = given.now;
-        let reads = Reads::from_caches(Arc::clone(&self.sources), Arc::clone(&self.members), live);
-        let made = self.plans.make(&object, given, reads)?;
+        let asking = self
+            .scales
+            .as_ref()
+            .map(|scales| Arc::new(Asking::new(Arc::clone(scales), key.clone())));
+        let made = loop {
+            let reads = Reads::from_caches(Caches {
+                sources: Arc::clone(&self.sources),
+                members: Arc::clone(&self.members),
+                live: live.clone(),
+                scales: asking.clone(),
+            });
+            let made = self.plans.make(&object, given.clone(), reads)?;
+            match &asking {
+                Some(asking) if asking.resolve().await => {}
+                _ => break made,
+            }
+        };
         if made.panicked {
             self.metrics.panics.inc();
         }

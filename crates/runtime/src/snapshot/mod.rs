@@ -7,6 +7,7 @@ mod steps;
 use std::{ops::Deref, sync::Arc};
 
 use jiff::Timestamp;
+use k8s_openapi::api::autoscaling::v1::Scale;
 use moorline_machinery::selector::LabelSelector;
 use moorline_plan::Failure;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -16,13 +17,14 @@ pub use self::{
     reads::{Live, Query},
 };
 pub(crate) use self::{
-    reads::Reads,
+    reads::{Answers, Caches, Reads},
     steps::{AWAIT, UNMET},
 };
 use crate::{
     dependency::{Dependency, Met},
     kind::{Kind, Scope},
     object::{Object, Target},
+    scales::Reference,
 };
 
 /// What is observed for one reconcile, and what else is given to it: the time, an id, names, randomness.
@@ -242,6 +244,21 @@ impl<K> Snapshot<K> {
             value: value.to_owned(),
         };
         seen(self.reads.ask(query)?)
+    }
+
+    /// How an object is scaled that is in the namespace of the object that the plan is for, whatever its kind: what its
+    /// scale subresource says. `None` if there is no such object.
+    ///
+    /// Fails if the kind is not served or has no such subresource. That an answer has to be fetched first is a failure
+    /// of [`Class::Waiting`](moorline_plan::Class): pass it on, and the plan is made once more when the answer is there.
+    pub fn scale_of(&self, api_version: &str, kind: &str, name: &str) -> Result<Option<Seen<Scale>>, Failure> {
+        let of = Reference {
+            api_version: api_version.to_owned(),
+            kind: kind.to_owned(),
+            namespace: self.object.namespace().to_owned(),
+            name: name.to_owned(),
+        };
+        Ok(seen(self.reads.ask(Query::Scale { of })?)?.pop())
     }
 
     /// How a declared dependency stands.

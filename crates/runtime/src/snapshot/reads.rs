@@ -13,6 +13,7 @@ use crate::{
     controller::Members,
     kind::Kind,
     object::{Object, Target},
+    scales::{Asking, Reference},
     sources::Sources,
 };
 
@@ -63,16 +64,23 @@ pub enum Query {
         /// The value.
         value: String,
     },
+    /// How an object is scaled.
+    Scale {
+        /// Which one.
+        of: Reference,
+    },
 }
 
 impl Query {
-    fn kind(&self) -> &Kind {
+    /// The kind that the caches are asked for.
+    fn kind(&self) -> Option<&Kind> {
         match self {
             Self::Get { kind, .. }
             | Self::Owned { kind, .. }
             | Self::OwnedIn { kind, .. }
             | Self::Select { kind, .. }
-            | Self::Indexed { kind, .. } => kind,
+            | Self::Indexed { kind, .. } => Some(kind),
+            Self::Scale { .. } => None,
         }
     }
 
@@ -94,7 +102,7 @@ impl Query {
                     .is_none_or(|namespace| object.namespace() == namespace);
                 Some(within && selector.matches(object))
             }
-            Self::Indexed { .. } => None,
+            Self::Indexed { .. } | Self::Scale { .. } => None,
         }
     }
 }
@@ -102,59 +110,87 @@ impl Query {
 /// What was read from the server itself because the cache had not seen it in time: an object, or that it is gone.
 pub type Live = HashMap<Target, Option<Object>>;
 
+/// What was asked, and the answers.
+pub(crate) type Answers = BTreeMap<Query, Answer>;
+
+/// What a question was answered with, or why it was not.
+pub(crate) type Answer = Result<Vec<Object>, Failure>;
+
 /// Answers, and where new ones come from.
 pub(crate) struct Reads {
-    answers: Mutex<BTreeMap<Query, Vec<Object>>>,
+    answers: Mutex<Answers>,
     source: Source,
 }
 
 enum Source {
-    Caches {
-        sources: Arc<Sources>,
-        members: Arc<Members>,
-        live: Live,
-    },
+    Caches(Caches),
     /// A record: nothing but what was answered then.
     Record,
 }
 
+/// What there is to be asked.
+pub(crate) struct Caches {
+    pub(crate) sources: Arc<Sources>,
+    pub(crate) members: Arc<Members>,
+    pub(crate) live: Live,
+    /// None if the actor did not declare that it asks for scales.
+    pub(crate) scales: Option<Arc<Asking>>,
+}
+
 impl Reads {
-    pub(crate) fn from_caches(sources: Arc<Sources>, members: Arc<Members>, live: Live) -> Self {
+    pub(crate) fn from_caches(caches: Caches) -> Self {
         Self {
             answers: Mutex::default(),
-            source: Source::Caches { sources, members, live },
+            source: Source::Caches(caches),
         }
     }
 
-    pub(crate) fn from_record(answers: BTreeMap<Query, Vec<Object>>) -> Self {
+    pub(crate) fn from_record(answers: Answers) -> Self {
         Self {
             answers: Mutex::new(answers),
             source: Source::Record,
         }
     }
 
-    pub(crate) fn answers(&self) -> BTreeMap<Query, Vec<Object>> {
+    pub(crate) fn answers(&self) -> Answers {
         self.answers
             .lock()
             .expect("nothing panics while it holds the answers")
             .clone()
     }
 
-    pub(crate) fn ask(&self, query: Query) -> Result<Vec<Object>, Failure> {
+    pub(crate) fn ask(&self, query: Query) -> Answer {
         let mut answers = self.answers.lock().expect("nothing panics while it holds the answers");
         if let Some(answer) = answers.get(&query) {
-            return Ok(answer.clone());
+            return answer.clone();
         }
-        let Source::Caches { sources, members, live } = &self.source else {
+        let Source::Caches(caches) = &self.source else {
             return Err(Failure::terminal(format!(
                 "the record has no answer to {query:?}: it was not asked then"
             )));
         };
-        let mut answer = match &query {
-            Query::OwnedIn { kind, owner, cluster } => in_member(members, kind, owner, cluster)?,
-            _ => answer(sources, &query)?,
+        let answer = caches.answer(&query);
+        answers.insert(query, answer.clone());
+        answer
+    }
+}
+
+impl Caches {
+    fn answer(&self, query: &Query) -> Answer {
+        let mut answer = match query {
+            Query::OwnedIn { kind, owner, cluster } => in_member(&self.members, kind, owner, cluster)?,
+            Query::Scale { of } => {
+                let scales = self.scales.as_ref().ok_or_else(|| {
+                    let message =
+                        format!("the actor asked for the scale of {of}, and did not declare that it sees scales");
+                    Failure::terminal(message)
+                })?;
+                scales.ask(of)?
+            }
+            _ => answer(&self.sources, query)?,
         };
-        for (target, object) in live.iter().filter(|(target, _)| target.kind == *query.kind()) {
+        let live = self.live.iter();
+        for (target, object) in live.filter(|(target, _)| Some(&target.kind) == query.kind()) {
             let place = answer.iter().position(|other| other.target() == *target);
             let takes = object
                 .as_ref()
@@ -167,10 +203,9 @@ impl Reads {
                 (None, _) => {}
             }
         }
-        if !live.is_empty() {
+        if !self.live.is_empty() {
             answer.sort_by(|a, b| (a.namespace(), a.name()).cmp(&(b.namespace(), b.name())));
         }
-        answers.insert(query, answer.clone());
         Ok(answer)
     }
 }
@@ -193,8 +228,10 @@ fn in_member(members: &Members, kind: &Kind, owner: &str, cluster: &str) -> Resu
     Ok(sources.owned(kind, owner))
 }
 
-fn answer(sources: &Sources, query: &Query) -> Result<Vec<Object>, Failure> {
-    let kind = query.kind();
+fn answer(sources: &Sources, query: &Query) -> Answer {
+    let Some(kind) = query.kind() else {
+        return Ok(Vec::new());
+    };
     if !sources.declares(kind) {
         let message = format!("the actor asked for objects of kind {kind}, which it did not declare in its watches");
         return Err(Failure::terminal(message));
@@ -215,5 +252,6 @@ fn answer(sources: &Sources, query: &Query) -> Result<Vec<Object>, Failure> {
                 "no index of the name {index:?} was declared for objects of kind {kind}"
             ))
         })?,
+        Query::Scale { .. } => Vec::new(),
     })
 }

@@ -7,6 +7,7 @@ mod faults;
 mod managers;
 mod members;
 mod records;
+mod scales;
 mod scene;
 mod traces;
 mod wire;

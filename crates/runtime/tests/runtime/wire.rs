@@ -51,6 +51,7 @@ pub(crate) struct Wire {
     accident: Accident,
     writes: Arc<AtomicUsize>,
     log: Arc<Mutex<Vec<String>>>,
+    reads: Arc<Mutex<Vec<String>>>,
     crashed: watch::Sender<bool>,
     /// The plurals whose watches are held back.
     held: watch::Sender<Vec<&'static str>>,
@@ -67,6 +68,7 @@ impl Wire {
             accident,
             writes: Arc::default(),
             log: Arc::default(),
+            reads: Arc::default(),
             crashed: watch::Sender::new(false),
             held: watch::Sender::new(Vec::new()),
             cut: watch::Sender::new(false),
@@ -87,6 +89,14 @@ impl Wire {
     /// The writes that have come along, events left out.
     pub(crate) fn log(&self) -> Vec<String> {
         self.log
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .clone()
+    }
+
+    /// The paths that were read or watched (`WATCH` before them), in order.
+    pub(crate) fn reads(&self) -> Vec<String> {
+        self.reads
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
             .clone()
@@ -153,6 +163,11 @@ impl Service<Request<Body>> for Wire {
                 if streamed && this.pages_only.load(Ordering::SeqCst) {
                     return Ok(trouble(StatusCode::UNPROCESSABLE_ENTITY, "Invalid"));
                 }
+                let verb = if watched { "WATCH" } else { "GET" };
+                this.reads
+                    .lock()
+                    .unwrap_or_else(std::sync::PoisonError::into_inner)
+                    .push(format!("{verb} {}", request.uri().path()));
                 let plural = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
                 let answer = this.pass(request).await;
                 return Ok(if watched { this.holding(answer, plural) } else { answer });

@@ -1,6 +1,9 @@
 //! `PodDisruptionBudget`: how many pods may be taken away on purpose right now.
 
-use std::collections::{BTreeMap, HashMap};
+mod expected;
+mod stale;
+
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -8,17 +11,19 @@ use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{Pod, ReplicationController};
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use moorline_machinery::selector::LabelSelector;
-use moorline_plan::{Draft, Failure, Verdict, transformer};
-use moorline_runtime::{Actor, Key, Kind, Object, Planner, Seen, Snapshot, Sources, Watches};
+use moorline_plan::{Class, Draft, Failure, Verdict, transformer};
+use moorline_runtime::{Actor, EventType, Key, Kind, Object, Planner, Seen, Snapshot, Sources, Watches};
 
+use self::expected::{Expectation, expectation};
+pub(crate) use self::stale::StaleDisruptions;
 use crate::claim::selector_of;
-use crate::deployment::{Rounding, scaled};
 use crate::pods;
 
 /// A pod that was to be evicted and is still there after this time was not evicted after all.
 const EVICTION: Duration = Duration::from_mins(2);
+/// When to look again at what could not be counted: its kind may be served by then.
+const RECOUNT: Duration = Duration::from_mins(1);
 
 /// Keeps the budgets' status.
 pub(crate) struct DisruptionBudgets;
@@ -37,6 +42,7 @@ impl Actor for DisruptionBudgets {
             .sees::<Deployment>()
             .sees::<StatefulSet>()
             .sees::<ReplicationController>()
+            .sees_scales()
             .without_conditions()
     }
 
@@ -61,6 +67,22 @@ fn keep_budget(snapshot: &Snapshot<PodDisruptionBudget>, draft: &mut Draft<Objec
     let spec = snapshot.object().spec.clone().unwrap_or_default();
     let selector = spec.selector.as_ref().map_or(Ok(LabelSelector::NOTHING), selector_of)?;
     let pods = snapshot.select::<Pod>(&selector)?;
+    if pods.is_empty() {
+        draft.put(snapshot.event(EventType::Normal, "NoPods", "No matching pods found")?);
+    }
+    let expectation = match expectation(snapshot, &spec, &pods) {
+        Ok(expectation) => expectation,
+        Err(waiting) if waiting.class == Class::Waiting => return Err(waiting),
+        Err(failure) => return fail_safe(snapshot, draft, &failure.message),
+    };
+    if expectation.unmanaged {
+        let note = format!(
+            "Some of the pods that this budget selects ({selector}) have no controller, so nobody says how many there \
+             should be and they are not expected. Set .spec.minAvailable to a number to account for them."
+        );
+        draft.put(snapshot.event(EventType::Warning, "UnmanagedPods", &note)?);
+    }
+    let Expectation { expected, desired, .. } = expectation;
     let (disrupted, again) = still_disrupted(snapshot, &pods);
     let now = snapshot.now();
     let healthy = pods
@@ -68,22 +90,15 @@ fn keep_budget(snapshot: &Snapshot<PodDisruptionBudget>, draft: &mut Draft<Objec
         .filter(|pod| pods::is_ready(pod) && !pod.is_deleting() && !disrupted.contains_key(pod.name()))
         .count();
     let healthy = i32::try_from(healthy).unwrap_or(i32::MAX);
-    let counted = i32::try_from(pods.iter().filter(|pod| !pods::has_ended(pod)).count()).unwrap_or(i32::MAX);
-    let (expected, desired) = match (&spec.max_unavailable, &spec.min_available) {
-        (Some(most), _) => {
-            let expected = controlled(snapshot, &pods)?;
-            (expected, (expected - scaled(most, expected, Rounding::Up)).max(0))
-        }
-        (None, Some(IntOrString::Int(least))) => (counted, *least),
-        (None, Some(least)) => {
-            let expected = controlled(snapshot, &pods)?;
-            (expected, scaled(least, expected, Rounding::Up))
-        }
-        (None, None) => (counted, counted),
-    };
+    // Where no pod is expected none may go, so that the first ones are safe until they have been counted.
     let allowed = if expected == 0 { 0 } else { (healthy - desired).max(0) };
     let generation = snapshot.raw().generation();
     let before = snapshot.object().status.clone().unwrap_or_default();
+    let standing = if allowed > 0 {
+        ("True", "SufficientPods", "")
+    } else {
+        ("False", "InsufficientPods", "")
+    };
     let status = PodDisruptionBudgetStatus {
         observed_generation: Some(generation),
         current_healthy: Some(healthy),
@@ -91,7 +106,7 @@ fn keep_budget(snapshot: &Snapshot<PodDisruptionBudget>, draft: &mut Draft<Objec
         expected_pods: Some(expected),
         disruptions_allowed: Some(allowed),
         disrupted_pods: (!disrupted.is_empty()).then_some(disrupted),
-        conditions: Some(conditions(before, allowed, generation, now)),
+        conditions: Some(conditions(before.conditions, standing, Some(generation), now)),
     };
     draft.put(snapshot.status(&status, format!("{healthy} pods are healthy, {desired} have to be"))?);
     Ok(again.map_or(Verdict::Continue, |after| Verdict::LookAgain {
@@ -100,14 +115,44 @@ fn keep_budget(snapshot: &Snapshot<PodDisruptionBudget>, draft: &mut Draft<Objec
     }))
 }
 
-/// The conditions with ours renewed; what others wrote stays.
-fn conditions(before: PodDisruptionBudgetStatus, allowed: i32, generation: i64, now: Timestamp) -> Vec<Condition> {
-    let (status, reason) = if allowed > 0 {
-        ("True", "SufficientPods")
-    } else {
-        ("False", "InsufficientPods")
+/// How many have to be there cannot be told: until it can, none may go.
+fn fail_safe(
+    snapshot: &Snapshot<PodDisruptionBudget>,
+    draft: &mut Draft<Object>,
+    why: &str,
+) -> Result<Verdict, Failure> {
+    let note = format!("Failed to calculate the number of expected pods: {why}");
+    draft.put(snapshot.event(EventType::Warning, "CalculateExpectedPodCountFailed", &note)?);
+    let before = snapshot.object().status.clone().unwrap_or_default();
+    let standing = ("False", "SyncFailed", why);
+    let status = PodDisruptionBudgetStatus {
+        current_healthy: before.current_healthy.or(Some(0)),
+        desired_healthy: before.desired_healthy.or(Some(0)),
+        expected_pods: before.expected_pods.or(Some(0)),
+        disruptions_allowed: Some(0),
+        conditions: Some(conditions(
+            before.conditions,
+            standing,
+            before.observed_generation,
+            snapshot.now(),
+        )),
+        ..before
     };
-    let mut conditions = before.conditions.unwrap_or_default();
+    draft.put(snapshot.status(&status, why)?);
+    Ok(Verdict::LookAgain {
+        after: RECOUNT,
+        reason: why.to_owned(),
+    })
+}
+
+/// The conditions with ours renewed (status, reason, message); what others wrote stays.
+fn conditions(
+    before: Option<Vec<Condition>>,
+    (status, reason, message): (&str, &str, &str),
+    generation: Option<i64>,
+    now: Timestamp,
+) -> Vec<Condition> {
+    let mut conditions = before.unwrap_or_default();
     let place = conditions
         .iter()
         .position(|condition| condition.type_ == "DisruptionAllowed");
@@ -118,8 +163,8 @@ fn conditions(before: PodDisruptionBudgetStatus, allowed: i32, generation: i64, 
         type_: "DisruptionAllowed".to_owned(),
         status: status.to_owned(),
         reason: reason.to_owned(),
-        message: String::new(),
-        observed_generation: Some(generation),
+        message: message.to_owned(),
+        observed_generation: generation,
         last_transition_time: known.map_or(Time(now), |known| known.last_transition_time.clone()),
     };
     match place {
@@ -149,51 +194,4 @@ fn still_disrupted(
         }
     }
     (still, soonest)
-}
-
-/// How many pods the controllers of these pods are meant to have.
-fn controlled(snapshot: &Snapshot<PodDisruptionBudget>, pods: &[Seen<Pod>]) -> Result<i32, Failure> {
-    let mut scales: HashMap<String, i32> = HashMap::new();
-    for pod in pods {
-        let Some(owner) = pod.raw().controller() else { continue };
-        let name = &*owner.name;
-        let (uid, replicas) = match &*owner.kind {
-            "ReplicaSet" => {
-                let Some(set) = snapshot.get::<ReplicaSet>(name)? else {
-                    continue;
-                };
-                let above = set
-                    .raw()
-                    .controller()
-                    .filter(|owner| &*owner.kind == "Deployment")
-                    .map(|owner| owner.name.clone());
-                let deployment = match above {
-                    Some(name) => snapshot.get::<Deployment>(&name)?,
-                    None => None,
-                };
-                match deployment {
-                    Some(deployment) => (
-                        deployment.uid().to_owned(),
-                        deployment.spec.as_ref().and_then(|spec| spec.replicas),
-                    ),
-                    None => (set.uid().to_owned(), set.spec.as_ref().and_then(|spec| spec.replicas)),
-                }
-            }
-            "StatefulSet" => {
-                let Some(set) = snapshot.get::<StatefulSet>(name)? else {
-                    continue;
-                };
-                (set.uid().to_owned(), set.spec.as_ref().and_then(|spec| spec.replicas))
-            }
-            "ReplicationController" => {
-                let Some(set) = snapshot.get::<ReplicationController>(name)? else {
-                    continue;
-                };
-                (set.uid().to_owned(), set.spec.as_ref().and_then(|spec| spec.replicas))
-            }
-            _ => continue,
-        };
-        scales.insert(uid, replicas.unwrap_or(1));
-    }
-    Ok(scales.values().sum())
 }
