@@ -25,6 +25,22 @@ pub struct Failed<'r> {
     pub step: &'r Step,
     /// Why it failed, in the server's own words where it was the server that refused.
     pub why: &'r str,
+    /// The same with what was attempted.
+    pub(crate) message: &'r str,
+}
+
+/// The steps that failed, in the order of the plan. What only has to wait has not failed.
+pub(crate) fn failed<'r>(
+    plan: &'r Plan<Object>,
+    outcomes: &'r Outcomes<Target, Effect>,
+) -> impl Iterator<Item = Failed<'r>> {
+    plan.order().filter_map(move |(key, step)| {
+        let (_, failure) = outcomes.failures().find(|(failed, _)| *failed == key)?;
+        let attempted = format!("cannot {} {}: ", step.action.verb(), step.target);
+        let message = failure.message.as_str();
+        let why = message.strip_prefix(&attempted).unwrap_or(message);
+        (failure.class != Class::Waiting).then_some(Failed { step, why, message })
+    })
 }
 
 impl<'r> Aftermath<'r> {
@@ -41,12 +57,6 @@ impl<'r> Aftermath<'r> {
     /// The steps that failed, in the order of the plan. What only has to wait, for somebody who was faster or for a
     /// dependency, has not failed.
     pub fn failed(&self) -> impl Iterator<Item = Failed<'r>> {
-        let outcomes = self.outcomes;
-        self.plan.order().filter_map(move |(key, step)| {
-            let (_, failure) = outcomes.failures().find(|(failed, _)| *failed == key)?;
-            let attempted = format!("cannot {} {}: ", step.action.verb(), step.target);
-            let why = failure.message.strip_prefix(&attempted).unwrap_or(&failure.message);
-            (failure.class != Class::Waiting).then_some(Failed { step, why })
-        })
+        failed(self.plan, self.outcomes)
     }
 }

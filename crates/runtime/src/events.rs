@@ -20,6 +20,8 @@ use crate::{
 
 /// How long an event that was published is not published again.
 const QUIET: Duration = Duration::from_mins(10);
+/// How often something may happen in that time and be counted every time.
+const COUNTED: u32 = 25;
 /// How many are remembered.
 const REMEMBERED: usize = 4096;
 
@@ -75,16 +77,31 @@ pub(crate) fn compose(
 
 /// What has been published lately. Names of events are digests of what they say, so equal names are equal events.
 #[derive(Debug, Default)]
-pub(crate) struct Published(Mutex<HashMap<Arc<str>, Instant>>);
+pub(crate) struct Published(Mutex<HashMap<Arc<str>, Lately>>);
+
+#[derive(Debug)]
+struct Lately {
+    since: Instant,
+    times: u32,
+}
+
+/// What an event tells of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tells {
+    /// How things are: once is enough.
+    State,
+    /// What has just happened: every time counts.
+    Happening,
+}
 
 pub(crate) fn is_event(object: &Object) -> bool {
     object.kind().is("events.k8s.io", "Event")
 }
 
 impl Published {
-    /// Publishes an event unless that happened lately. Events are a courtesy: that one is lost is logged and no more.
-    pub(crate) async fn publish(&self, client: &kube::Client, event: &Object) {
-        if !self.is_news(event) {
+    /// Publishes an event unless it was lately. Events are a courtesy: that one is lost is logged and no more.
+    pub(crate) async fn publish(&self, client: &kube::Client, event: &Object, tells: Tells) {
+        if !self.is_news(event, tells) {
             return;
         }
         let target = event.target();
@@ -114,20 +131,22 @@ impl Published {
             .map(drop)
     }
 
-    fn is_news(&self, event: &Object) -> bool {
+    fn is_news(&self, event: &Object, tells: Tells) -> bool {
         let now = Instant::now();
         let mut published = self.0.lock().expect("nothing panics while it holds this");
         if published.len() >= REMEMBERED {
-            published.retain(|_, at| now.duration_since(*at) < QUIET);
+            published.retain(|_, lately| now.duration_since(lately.since) < QUIET);
             if published.len() >= REMEMBERED {
                 published.clear();
             }
         }
         let name = Arc::clone(&event.meta().name);
-        let lately = published.get(&name).is_some_and(|at| now.duration_since(*at) < QUIET);
-        if !lately {
-            published.insert(name, now);
+        let known = published.get_mut(&name);
+        if let Some(lately) = known.filter(|lately| now.duration_since(lately.since) < QUIET) {
+            lately.times += 1;
+            return tells == Tells::Happening && lately.times <= COUNTED;
         }
-        !lately
+        published.insert(name, Lately { since: now, times: 1 });
+        true
     }
 }

@@ -1,15 +1,15 @@
 //! The hands: steps of a plan become requests.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, Ordering},
     },
 };
 
 use http::{Method, StatusCode};
-use moorline_plan::{Action, Executor, Failure, Outcomes, Part, Propagation, Step, StepKey};
+use moorline_plan::{Action, Executor, Failure, Outcomes, Part, Plan, Propagation, Step, StepKey};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
@@ -17,6 +17,7 @@ use tracing::Instrument as _;
 
 use crate::{
     controller::Ground,
+    events::{Tells, is_event},
     object::{Object, Target},
     request::{self, RequestError, path_of, query},
     snapshot::{AWAIT, UNMET},
@@ -99,6 +100,7 @@ pub(crate) type Conclude<'r> = dyn Fn(&mut Value, &Outcomes<Target, Effect>) + S
 /// Runs the steps of one reconcile.
 pub(crate) struct Hands<'r> {
     pub(crate) ground: &'r Ground,
+    pub(crate) plan: &'r Plan<Object>,
     pub(crate) field_owner: &'r str,
     pub(crate) settled: &'r Settled,
     pub(crate) events: &'r crate::events::Published,
@@ -108,6 +110,8 @@ pub(crate) struct Hands<'r> {
     pub(crate) own_version: Mutex<u64>,
     /// Whether somebody else wrote first, so that everything has to be looked at again.
     pub(crate) conflicted: AtomicBool,
+    /// The steps that changed something.
+    pub(crate) effective: Mutex<HashSet<StepKey<Target>>>,
 }
 
 impl Executor<Object> for Hands<'_> {
@@ -115,7 +119,11 @@ impl Executor<Object> for Hands<'_> {
 
     async fn run(&self, step: &Step<Object>) -> Result<Effect, Failure> {
         let span = tracing::debug_span!("step", verb = step.action.verb(), object = %step.target);
-        self.act(step).instrument(span).await
+        let effect = self.act(step).instrument(span).await?;
+        if effect != Effect::None {
+            self.effective().insert(step.key());
+        }
+        Ok(effect)
     }
 
     async fn run_root(&self, root: &Step<Object>, outcomes: &Outcomes<Target, Effect>) -> Result<Effect, Failure> {
@@ -150,8 +158,16 @@ impl Hands<'_> {
                 attempted(),
                 call.name
             ))),
-            Action::Create { desired } if crate::events::is_event(desired) => {
-                self.events.publish(self.ground.cache.client(), desired).await;
+            Action::Create { desired } if is_event(desired) => {
+                // What was put behind a step that did something tells of it.
+                let happened = {
+                    let effective = self.effective();
+                    self.plan
+                        .earlier_than(&step.key())
+                        .any(|earlier| effective.contains(earlier))
+                };
+                let tells = if happened { Tells::Happening } else { Tells::State };
+                self.events.publish(self.ground.cache.client(), desired, tells).await;
                 Ok(Effect::None)
             }
             Action::Create { desired } => self.create(desired).await,
@@ -333,6 +349,10 @@ impl Hands<'_> {
                 Err(refusal("delete", &target, &error))
             }
         }
+    }
+
+    fn effective(&self) -> MutexGuard<'_, HashSet<StepKey<Target>>> {
+        self.effective.lock().expect("nothing panics while it holds this")
     }
 
     fn client(&self, target: &Target) -> Result<kube::Client, Failure> {

@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::{
-    aftermath::Aftermath,
+    aftermath::{Aftermath, Failed},
     cache::{Depth, IndexFunction, Selection},
     dependency::Dependency,
     kind::Kind,
@@ -32,6 +32,8 @@ pub struct Watches {
     pub(crate) spread: Vec<Kind>,
     /// Whether it asks how objects of other kinds are scaled.
     pub(crate) scales: bool,
+    /// What the events of failed steps are called.
+    pub(crate) naming: Option<Naming>,
 }
 
 /// The label by which the secrets and config maps of a field owner are watched.
@@ -48,6 +50,9 @@ pub(crate) enum Conditions {
 
 /// Completes a status with what became of the steps.
 pub(crate) type Conclude = Arc<dyn Fn(&mut Value, &Aftermath<'_>) + Send + Sync>;
+
+/// The event, by reason and note, that tells of a step that failed.
+pub(crate) type Naming = Arc<dyn Fn(&Failed<'_>) -> Option<(String, String)> + Send + Sync>;
 
 /// Whether objects that are being deleted, and that this actor has no finalizer on, concern it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +100,7 @@ impl Watches {
             deleted: Deleted::LeftAlone,
             spread: Vec::new(),
             scales: false,
+            naming: None,
         }
     }
 
@@ -251,6 +257,17 @@ impl Watches {
     #[must_use]
     pub fn concluding(mut self, conclude: impl Fn(&mut Value, &Aftermath<'_>) + Send + Sync + 'static) -> Self {
         self.conditions = Conditions::Concluded(Arc::new(conclude));
+        self
+    }
+
+    /// Gives the events of failed steps a reason and a note of the actor's own. One that it has no name for, and every
+    /// failure without this, is called `ReconcileFailed`.
+    #[must_use]
+    pub fn naming_failures(
+        mut self,
+        naming: impl Fn(&Failed<'_>) -> Option<(String, String)> + Send + Sync + 'static,
+    ) -> Self {
+        self.naming = Some(Arc::new(naming));
         self
     }
 

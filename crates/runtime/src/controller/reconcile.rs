@@ -9,7 +9,7 @@ use std::{
 };
 
 use futures_util::FutureExt as _;
-use moorline_plan::{Cancellation, Class, Failure, Outcome, Outcomes, execute};
+use moorline_plan::{Cancellation, Class, Failure, Outcome, Outcomes, Plan, execute};
 use serde_json::Value;
 use tracing::Instrument as _;
 
@@ -19,9 +19,9 @@ use super::{
 };
 use crate::{
     actor::Actor,
-    aftermath::Aftermath,
+    aftermath::{Aftermath, failed},
     conditions,
-    events::{self, EventType, Published},
+    events::{self, EventType, Published, Tells},
     execute::{Effect, Expect, Hands, Settled, Write},
     gate,
     metrics::ControllerMetrics,
@@ -250,6 +250,7 @@ impl<A: Actor> Mind<A> {
         };
         let hands = Hands {
             ground: &self.ground,
+            plan: &built.plan,
             field_owner: &self.field_owner,
             settled: &self.settled,
             events: &self.events,
@@ -260,6 +261,7 @@ impl<A: Actor> Mind<A> {
             writes: Arc::clone(writes),
             own_version: Mutex::new(object.version()),
             conflicted: false.into(),
+            effective: Mutex::default(),
         };
         let outcomes = execute(&built.plan, &hands, self.settings.steps, cancellation).await;
         let conflicted = hands.conflicted.into_inner();
@@ -280,6 +282,9 @@ impl<A: Actor> Mind<A> {
             .find(|failure| failure.class == Class::Retry)
             .or_else(|| failures.iter().find(|failure| failure.class == Class::Terminal))
             .cloned();
+        // What the server refuses today, by a policy or for want of something, it may take tomorrow, and nobody tells.
+        let refused = outcomes.failures().any(|(_, failure)| failure.class == Class::Terminal);
+        let named = self.tell_failures(object, &built.plan, &outcomes, now).await;
         if let (Some(recorder), Some(given)) = (&self.ground.recorder, kept) {
             recorder.keep(object, given, answers, built.plan.clone(), outcomes);
         }
@@ -292,8 +297,10 @@ impl<A: Actor> Mind<A> {
             for other in others {
                 tracing::warn!(error = %other, "this failed as well");
             }
-            self.warn(object, &worst, now).await;
-            if panicked {
+            if !named.contains(&worst.message) {
+                self.warn(object, "ReconcileFailed", &worst.message, now).await;
+            }
+            if panicked || refused {
                 return Err(Failure::retry(worst.message));
             }
             return Err(worst);
@@ -307,20 +314,45 @@ impl<A: Actor> Mind<A> {
         Ok(built.look_again.map_or(Next::Done, |look| Next::After(look.after)))
     }
 
+    /// Publishes failures under the names that the actor has for them, and gives those that it had a name for.
+    async fn tell_failures(
+        &self,
+        object: &Object,
+        plan: &Plan<Object>,
+        outcomes: &Outcomes<Target, Effect>,
+        now: jiff::Timestamp,
+    ) -> Vec<String> {
+        let Some(naming) = &self.watches.naming else {
+            return Vec::new();
+        };
+        if outcomes.failures().next().is_none() {
+            return Vec::new();
+        }
+        let mut named = Vec::new();
+        for failed in failed(plan, outcomes) {
+            if let Some((reason, note)) = naming(&failed) {
+                self.warn(object, &reason, &note, now).await;
+                named.push(failed.message.to_owned());
+            }
+        }
+        named
+    }
+
     /// Publishes a failure for people.
-    async fn warn(&self, object: &Object, failure: &Failure, now: jiff::Timestamp) {
-        let (warning, reason) = (EventType::Warning, "ReconcileFailed");
+    async fn warn(&self, object: &Object, reason: &str, note: &str, now: jiff::Timestamp) {
         let event = events::compose(
             object,
-            warning,
+            EventType::Warning,
             reason,
-            &failure.message,
+            note,
             &self.name,
             &self.field_owner,
             now,
         );
         if let Ok(event) = event {
-            self.events.publish(self.ground.cache.client(), &event).await;
+            self.events
+                .publish(self.ground.cache.client(), &event, Tells::State)
+                .await;
         }
     }
 }

@@ -132,9 +132,17 @@ impl<K> Snapshot<K> {
     where
         T::Scope: 'static,
     {
+        self.owned_by_uid(owner.uid())
+    }
+
+    /// The same, where the owner is only known by its uid.
+    pub fn owned_by_uid<T: Watchable>(&self, owner: &str) -> Result<Vec<Seen<T>>, Failure>
+    where
+        T::Scope: 'static,
+    {
         seen(self.reads.ask(Query::Owned {
             kind: Kind::of::<T>(),
-            owner: owner.uid().into(),
+            owner: owner.to_owned(),
         })?)
     }
 

@@ -126,6 +126,13 @@ impl<K> Snapshot<K> {
     pub fn adopt(&self, orphan: &Object, reason: impl Into<String>) -> Result<Step<Object>, Failure> {
         let mut desired = orphan.value();
         self.own(&mut desired);
+        // One that refers to us already, as to any owner, refers to its controller now.
+        let references = desired["metadata"]["ownerReferences"].as_array_mut();
+        let ours = references.into_iter().flatten();
+        for reference in ours.filter(|reference| reference["uid"] == self.raw().uid()) {
+            reference["controller"] = true.into();
+            reference["blockOwnerDeletion"] = true.into();
+        }
         self.patch_value(orphan, &desired, reason)
     }
 

@@ -326,12 +326,22 @@ async fn a_terminal_failure_is_told_and_not_tried_again_until_something_changes(
 #[tokio::test(start_paused = true)]
 async fn a_step_that_the_server_refuses_shows_in_the_status_with_its_reason() {
     let scene = scene().await;
-    let running = scene.start(&Copies::default());
+    let actor = Copies::default();
+    let running = scene.start(&actor);
     scene.create("a", "invalid", 1).await;
     let message = scene.condition("a", "Stalled", ("True", "Terminal")).await;
     assert!(
         message.starts_with("cannot apply ConfigMap default/Not A Name: "),
         "{message}"
+    );
+    // What refuses it may change without anybody being told, so it is tried again, ever more rarely.
+    rest(Duration::from_secs(1)).await;
+    let asked = actor.asked.load(Ordering::SeqCst);
+    rest(Duration::from_hours(1)).await;
+    let again = actor.asked.load(Ordering::SeqCst);
+    assert!(
+        asked < again && again < asked + 100,
+        "asked {asked} times and then {again}"
     );
     assert!(running.stop(Duration::from_secs(5)).await);
 }
