@@ -29,16 +29,30 @@ pub(crate) fn selector_of_labels<'l>(
     selector_of(&serde_json::json!({ "matchLabels": labels }))
 }
 
+/// Whether an object can belong to somebody, its labels apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Candidate {
+    /// Its labels decide.
+    Yes,
+    /// It cannot: it is let go.
+    No,
+    /// It stays whose it is.
+    Settled,
+}
+
 /// The objects of this type that belong to the one that the plan is for, orphans that are adopted by the plan included.
 pub(crate) fn claim<K, T: Watchable>(
     snapshot: &Snapshot<K>,
     selector: &LabelSelector,
     draft: &mut Draft<Object>,
+    candidate: impl Fn(&Seen<T>) -> Candidate,
 ) -> Result<Vec<Seen<T>>, Failure>
 where
     T::Scope: 'static,
 {
     let mut claimed = Vec::new();
+    // Whoever is going takes nobody in and lets nobody go.
+    let is_deleting = snapshot.raw().is_deleting();
     for owned in snapshot.owned::<T>()? {
         let is_controlled = owned
             .raw()
@@ -47,17 +61,19 @@ where
         if !is_controlled {
             continue;
         }
-        if selector.matches(owned.raw()) {
+        let candidate = candidate(&owned);
+        if candidate != Candidate::No && selector.matches(owned.raw()) {
             claimed.push(owned);
-        } else if !owned.is_deleting() {
-            draft.put(snapshot.release(owned.raw(), "its labels no longer match the selector")?);
+        } else if candidate != Candidate::Settled && !owned.is_deleting() && !is_deleting {
+            draft.put(snapshot.release(owned.raw(), "the selector does not select it")?);
         }
     }
-    if snapshot.raw().is_deleting() {
+    if is_deleting {
         return Ok(claimed);
     }
     for orphan in snapshot.select::<T>(selector)? {
-        if orphan.raw().controller().is_none() && !orphan.is_deleting() {
+        let is_free = orphan.raw().controller().is_none() && !orphan.is_deleting();
+        if is_free && candidate(&orphan) == Candidate::Yes {
             draft.put(snapshot.adopt(orphan.raw(), "its labels match the selector and nobody controls it")?);
             claimed.push(orphan);
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use moorline_runtime::Seen;
+use moorline_runtime::{Failed, Kind, Seen};
 
 /// Whether it runs or may come to run: it has not ended, and nobody has deleted it.
 pub(crate) fn is_active(pod: &Pod) -> bool {
@@ -55,7 +55,7 @@ pub(crate) fn availability(pod: &Pod, min_ready_seconds: i32, now: Timestamp) ->
     match condition(pod, "Ready") {
         Some(("True", since)) => {
             let wanted = Duration::from_secs(u64::try_from(min_ready_seconds).unwrap_or(0));
-            let lasted = since.map_or(wanted, |since| elapsed(since, now));
+            let lasted = since.map_or(Duration::ZERO, |since| elapsed(since, now));
             match wanted.saturating_sub(lasted) {
                 Duration::ZERO => Availability::Available,
                 left => Availability::In(left),
@@ -88,6 +88,18 @@ pub(crate) fn of_template(template: &PodTemplateSpec) -> Pod {
 /// The value of an annotation.
 pub(crate) fn annotation<'m>(metadata: &'m ObjectMeta, key: &str) -> Option<&'m str> {
     metadata.annotations.as_ref()?.get(key).map(String::as_str)
+}
+
+/// The events that tell of pods that could not be made or taken away.
+pub(crate) fn failures(failed: &Failed<'_>) -> Option<(String, String)> {
+    if failed.step.target.kind != Kind::of::<Pod>() {
+        return None;
+    }
+    match failed.step.action.verb() {
+        "create" => Some(("FailedCreate".to_owned(), format!("Error creating: {}", failed.why))),
+        "delete" => Some(("FailedDelete".to_owned(), format!("Error deleting: {}", failed.why))),
+        _ => None,
+    }
 }
 
 /// Sorts pods so that those whose loss costs least come first: not placed, not running, not ready, cheap to delete by

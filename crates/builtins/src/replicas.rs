@@ -11,10 +11,10 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use moorline_machinery::selector::LabelSelector;
 use moorline_plan::{Draft, Failure, Verdict, transformer};
-use moorline_runtime::{Actor, Aftermath, Kind, Object, Planner, Seen, Snapshot, Watchable, Watches};
+use moorline_runtime::{Actor, Aftermath, EventType, Kind, Object, Planner, Seen, Snapshot, Watchable, Watches};
 use serde_json::{Value, json};
 
-use crate::claim::{claim, selector_of, selector_of_labels};
+use crate::claim::{Candidate, claim, selector_of, selector_of_labels};
 use crate::pods::{self, Availability};
 use crate::wake;
 
@@ -69,6 +69,8 @@ where
             .owns::<Pod>()
             .maps::<Pod>(wake::selecting(Kind::of::<K>()))
             .concluding(tell_failures)
+            .naming_failures(pods::failures)
+            .while_deleted()
     }
 
     fn plan(&self, plan: Planner<K>) -> Planner<K> {
@@ -76,9 +78,20 @@ where
     }
 }
 
-fn keep_replicas<K: Replicated>(snapshot: &Snapshot<K>, draft: &mut Draft<Object>) -> Result<Verdict, Failure> {
+fn keep_replicas<K: Replicated>(snapshot: &Snapshot<K>, draft: &mut Draft<Object>) -> Result<Verdict, Failure>
+where
+    K::Scope: 'static,
+{
     let set = snapshot.object();
-    let claimed: Vec<Seen<Pod>> = claim(snapshot, &set.selector()?, draft)?;
+    // A pod that has ended is left to whoever had it: it is no replica, and its log may be wanted.
+    let candidate = |pod: &Seen<Pod>| {
+        if pods::has_ended(pod) {
+            Candidate::Settled
+        } else {
+            Candidate::Yes
+        }
+    };
+    let claimed: Vec<Seen<Pod>> = claim(snapshot, &set.selector()?, draft, candidate)?;
     let counted = count(set, &claimed, snapshot.now());
     let mut active: Vec<Seen<Pod>> = claimed.iter().filter(|pod| pods::is_active(pod)).cloned().collect();
     if !snapshot.raw().is_deleting() {
@@ -87,7 +100,7 @@ fn keep_replicas<K: Replicated>(snapshot: &Snapshot<K>, draft: &mut Draft<Object
             create(snapshot, wanted - active.len(), draft)?;
         } else if active.len() > wanted {
             let surplus = active.len() - wanted;
-            delete(snapshot, &mut active, surplus, draft);
+            delete(snapshot, &mut active, surplus, draft)?;
         }
     }
     let status = set.status(&counted, snapshot.raw().generation())?;
@@ -119,7 +132,7 @@ fn create<K: Replicated>(snapshot: &Snapshot<K>, missing: usize, draft: &mut Dra
         }
         made.push(created.clone());
         let note = format!("Created pod: {}", pod.metadata.name.as_deref().unwrap_or_default());
-        let event = draft.put(snapshot.event(moorline_runtime::EventType::Normal, "SuccessfulCreate", &note)?);
+        let event = draft.put(snapshot.event(EventType::Normal, "SuccessfulCreate", &note)?);
         draft.after(&event, &created)?;
     }
     Ok(())
@@ -156,18 +169,50 @@ fn tell_failures(status: &mut Value, aftermath: &Aftermath<'_>) {
     };
 }
 
-fn delete<K: Replicated>(snapshot: &Snapshot<K>, active: &mut [Seen<Pod>], surplus: usize, draft: &mut Draft<Object>) {
-    let mut on_node: HashMap<String, usize> = HashMap::new();
-    for pod in active.iter() {
-        *on_node.entry(node_of(pod)).or_default() += 1;
-    }
+fn delete<K: Replicated>(
+    snapshot: &Snapshot<K>,
+    active: &mut [Seen<Pod>],
+    surplus: usize,
+    draft: &mut Draft<Object>,
+) -> Result<(), Failure>
+where
+    K::Scope: 'static,
+{
+    let on_node = peers_on_nodes(snapshot)?;
     pods::cheapest_first(active, |node| on_node.get(node).copied().unwrap_or(0));
     for pod in active.iter().take(surplus.min(BURST)) {
-        draft.put(snapshot.delete(
-            pod.raw(),
-            format!("only {} replicas are wanted", snapshot.object().replicas()),
-        ));
+        let wanted = snapshot.object().replicas();
+        let step = snapshot.delete(pod.raw(), format!("only {wanted} replicas are wanted"));
+        // One that is being adopted is ours to delete when it is ours.
+        if draft.get(&step.key()).is_some() {
+            continue;
+        }
+        let deleted = draft.put(step);
+        let note = format!("Deleted pod: {}", pod.name());
+        let event = draft.put(snapshot.event(EventType::Normal, "SuccessfulDelete", &note)?);
+        draft.after(&event, &deleted)?;
     }
+    Ok(())
+}
+
+/// How many pods there are on each node of all the sets of the deployment that this set belongs to: in a roll-out old
+/// pods beside new ones go first. A set of its own has no peers.
+fn peers_on_nodes<K: Replicated>(snapshot: &Snapshot<K>) -> Result<HashMap<String, usize>, Failure>
+where
+    K::Scope: 'static,
+{
+    let mut on_node = HashMap::new();
+    let Some(above) = snapshot.raw().controller() else {
+        return Ok(on_node);
+    };
+    for set in snapshot.owned_by_uid::<K>(&above.uid)? {
+        for pod in snapshot.owned_by::<Pod>(set.raw())? {
+            if pods::is_active(&pod) {
+                *on_node.entry(node_of(&pod)).or_default() += 1;
+            }
+        }
+    }
+    Ok(on_node)
 }
 
 fn node_of(pod: &Pod) -> String {

@@ -10,7 +10,7 @@ use moorline_plan::{Draft, Failure};
 use moorline_runtime::{Object, Seen, Snapshot};
 use serde_json::{Value, json};
 
-use crate::claim::{claim, selector_of};
+use crate::claim::{Candidate, claim, selector_of};
 use crate::template;
 
 /// The label by which a pod tells the revision that it was made of.
@@ -42,7 +42,8 @@ impl Revisions {
         collisions: Option<i32>,
         draft: &mut Draft<Object>,
     ) -> Result<Self, Failure> {
-        let mut known: Vec<Seen<ControllerRevision>> = claim(snapshot, &selector_of(selector)?, draft)?;
+        let mut known: Vec<Seen<ControllerRevision>> =
+            claim(snapshot, &selector_of(selector)?, draft, |_| Candidate::Yes)?;
         known.sort_by_key(|revision| revision.revision);
         let data = data_of(present);
         let latest = known.iter().map(|revision| revision.revision).max().unwrap_or(0);

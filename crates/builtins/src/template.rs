@@ -21,19 +21,24 @@ pub(crate) fn is_same(a: &PodTemplateSpec, b: &PodTemplateSpec) -> bool {
 /// The template as JSON, without what does not matter and with empty parts left out.
 pub(crate) fn normal(template: &PodTemplateSpec) -> Value {
     let mut value = serde_json::to_value(template).unwrap_or_default();
-    if let Some(labels) = value.pointer_mut("/metadata/labels").and_then(Value::as_object_mut) {
-        labels.remove(TEMPLATE_HASH);
+    if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+        if let Some(labels) = metadata.get_mut("labels").and_then(Value::as_object_mut) {
+            labels.remove(TEMPLATE_HASH);
+        }
+        // Maps of text, which the server leaves out when they are empty.
+        metadata.retain(|_, member| member.as_object().is_none_or(|map| !map.is_empty()));
     }
     leave_out_empty(&mut value);
     value
 }
 
-/// Takes away members that are null or empty objects: writing them or leaving them out means the same.
+/// Takes away members that are null or empty lists: writing them or leaving them out means the same. An empty object may
+/// mean something else than none, as a selector of everything does.
 pub(crate) fn leave_out_empty(value: &mut Value) {
     match value {
         Value::Object(members) => {
             members.values_mut().for_each(leave_out_empty);
-            members.retain(|_, member| !member.is_null() && member.as_object().is_none_or(|object| !object.is_empty()));
+            members.retain(|_, member| !member.is_null() && member.as_array().is_none_or(|list| !list.is_empty()));
         }
         Value::Array(items) => items.iter_mut().for_each(leave_out_empty),
         _ => {}

@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{
 use moorline_plan::{Draft, Failure, Verdict, transformer};
 use moorline_runtime::{Actor, EventType, Key, Kind, Object, Planner, Seen, Snapshot, Sources, Watches};
 
-use crate::claim::{claim, selector_of};
+use crate::claim::{Candidate, claim, selector_of};
 use crate::pods::{self, Availability};
 use crate::replicas::{look_again, positive};
 use crate::revisions::{REVISION_HASH, Revisions};
@@ -122,7 +122,7 @@ impl<'s> Set<'s> {
                 },
             );
         }
-        let mut claimed: Vec<Seen<Pod>> = claim(snapshot, &selector_of(&spec.selector)?, draft)?;
+        let mut claimed: Vec<Seen<Pod>> = claim(snapshot, &selector_of(&spec.selector)?, draft, |_| Candidate::Yes)?;
         claimed.sort_by_key(|pod| pod.metadata.creation_timestamp.as_ref().map(|time| time.0));
         for pod in claimed {
             let node = target_node(&pod);

@@ -5,6 +5,7 @@
 //! ```
 
 mod proportion;
+mod rollback;
 mod rollout;
 mod sets;
 mod status;
@@ -34,6 +35,8 @@ impl Actor for Deployments {
             .maps::<ReplicaSet>(wake::selecting(Kind::of::<Deployment>()))
             .maps::<Pod>(rollout::waiting_to_recreate)
             .concluding(status::conclude)
+            .naming_failures(status::failures)
+            .while_deleted()
     }
 
     fn plan(&self, plan: Planner<Deployment>) -> Planner<Deployment> {
@@ -44,10 +47,13 @@ impl Actor for Deployments {
 fn roll_out(snapshot: &Snapshot<Deployment>, draft: &mut Draft<Object>) -> Result<Verdict, Failure> {
     let mut sets = Sets::observe(snapshot, draft)?;
     if !snapshot.raw().is_deleting() {
-        if sets.is_paused() || sets.is_being_scaled() {
-            if !sets.is_paused() {
-                sets.find_new(snapshot, draft)?;
-            }
+        if sets.is_paused() {
+            sets.find_new(snapshot, draft)?;
+            rollout::scale(snapshot, &sets, draft)?;
+        } else if rollback::roll_back(snapshot, &sets, draft)? {
+            // The next look sees the template of old as the one that is wanted.
+        } else if sets.is_being_scaled() {
+            sets.find_new(snapshot, draft)?;
             rollout::scale(snapshot, &sets, draft)?;
         } else if sets.recreates() {
             rollout::recreate(snapshot, &mut sets, draft)?;

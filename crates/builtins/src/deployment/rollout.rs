@@ -8,7 +8,7 @@ use moorline_plan::{Draft, Failure};
 use moorline_runtime::{Key, Kind, Object, Seen, Snapshot, Sources};
 
 use super::proportion;
-use super::sets::{Sets, available_of, replicas_of};
+use super::sets::{Sets, available_of, desired_of, replicas_of};
 use crate::pods;
 
 /// One small step of a rolling update: the new set grows as far as the surge allows; if it does not, old ones shrink as
@@ -76,6 +76,8 @@ pub(crate) fn recreate(
             sets.resize(snapshot, set, 0, draft)?;
             shrinking = true;
         }
+        // As long as its status counts pods, the deployment's would count old and new ones at once.
+        shrinking |= set.status.as_ref().is_some_and(|status| status.replicas > 0);
     }
     for set in sets.old_sets() {
         let pods = snapshot.owned_by::<Pod>(set.raw())?;
@@ -128,6 +130,7 @@ pub(crate) fn scale(snapshot: &Snapshot<Deployment>, sets: &Sets, draft: &mut Dr
     }
     if let Some(new) = sets.new_set()
         && replicas_of(new) == wanted
+        && desired_of(new) == Some(wanted)
         && available_of(new) == wanted
     {
         for old in sets.old_sets().filter(|set| replicas_of(set) > 0) {

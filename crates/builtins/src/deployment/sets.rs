@@ -7,15 +7,24 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use moorline_plan::{Draft, Failure};
 use moorline_runtime::{EventType, Object, Seen, Snapshot};
 
-use crate::claim::{claim, selector_of};
+use crate::claim::{Candidate, claim, selector_of};
 use crate::pods::annotation;
 use crate::template::{self, TEMPLATE_HASH};
 
+/// The longest name that an object may have.
+const LONGEST_NAME: usize = 253;
+/// How long a history of revisions may become.
+const LONGEST_HISTORY: usize = 2000;
+
+/// The revision to go back to, as clients of old ask for it.
+pub(crate) const ROLLBACK: &str = "deprecated.deployment.rollback.revisionTarget";
 pub(crate) const REVISION: &str = "deployment.kubernetes.io/revision";
 const REVISION_HISTORY: &str = "deployment.kubernetes.io/revision-history";
 const DESIRED: &str = "deployment.kubernetes.io/desired-replicas";
 const MOST: &str = "deployment.kubernetes.io/max-replicas";
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+/// The annotations that do not go from a deployment to its sets or back.
+pub(crate) const OWN: [&str; 6] = [REVISION, REVISION_HISTORY, DESIRED, MOST, LAST_APPLIED, ROLLBACK];
 
 /// The replica sets of a deployment as they were seen, and what is decided about them on the way.
 pub(crate) struct Sets {
@@ -38,7 +47,7 @@ impl Sets {
             .spec
             .clone()
             .ok_or_else(|| Failure::terminal("spec is missing"))?;
-        let mut all: Vec<Seen<ReplicaSet>> = claim(snapshot, &selector_of(&spec.selector)?, draft)?;
+        let mut all: Vec<Seen<ReplicaSet>> = claim(snapshot, &selector_of(&spec.selector)?, draft, |_| Candidate::Yes)?;
         all.sort_by_key(|set| set.metadata.creation_timestamp.as_ref().map(|time| time.0));
         let template = spec.template.clone();
         let new = all
@@ -96,7 +105,7 @@ impl Sets {
     pub(crate) fn is_being_scaled(&self) -> bool {
         let active = self.all.iter().filter(|set| replicas_of(set) > 0);
         active
-            .filter_map(|set| annotation(&set.metadata, DESIRED)?.parse::<i32>().ok())
+            .filter_map(|set| desired_of(set))
             .any(|desired| desired != self.replicas())
     }
 
@@ -151,7 +160,13 @@ impl Sets {
             return Ok(());
         }
         let hash = template::short_hash(&template::normal(&self.template), self.collisions);
-        let name = format!("{}-{hash}", snapshot.raw().name());
+        let stem: String = snapshot
+            .raw()
+            .name()
+            .chars()
+            .take(LONGEST_NAME - 1 - hash.len())
+            .collect();
+        let name = format!("{stem}-{hash}");
         if snapshot.get::<ReplicaSet>(&name)?.is_some() {
             // Another template, or somebody else's: the next look takes another name.
             self.collisions = Some(self.collisions.unwrap_or(0) + 1);
@@ -182,9 +197,11 @@ impl Sets {
         };
         self.annotate(snapshot, &mut set, self.next_revision());
         let key = draft.put(snapshot.create(&set, "no replica set has the deployment's template")?);
-        let note = format!("Scaled up replica set {name} from 0 to {replicas}");
-        let event = draft.put(snapshot.event(EventType::Normal, "ScalingReplicaSet", &note)?);
-        draft.after(&event, &key)?;
+        if replicas > 0 {
+            let note = format!("Scaled up replica set {name} from 0 to {replicas}");
+            let event = draft.put(snapshot.event(EventType::Normal, "ScalingReplicaSet", &note)?);
+            draft.after(&event, &key)?;
+        }
         self.created = Some(name);
         Ok(())
     }
@@ -196,7 +213,7 @@ impl Sets {
         draft: &mut Draft<Object>,
     ) -> Result<bool, Failure> {
         let Some(new) = self.new_set() else { return Ok(false) };
-        let mut desired = (**new).clone();
+        let mut desired = planned(new, draft)?;
         self.annotate(snapshot, &mut desired, self.next_revision().max(revision_of(new)));
         if let Some(spec) = desired.spec.as_mut() {
             spec.min_ready_seconds = self.spec.min_ready_seconds;
@@ -216,15 +233,7 @@ impl Sets {
     fn annotate(&self, snapshot: &Snapshot<Deployment>, set: &mut ReplicaSet, revision: i64) {
         let annotations = set.metadata.annotations.get_or_insert_default();
         for (key, value) in snapshot.object().metadata.annotations.iter().flatten() {
-            let own = [
-                REVISION,
-                REVISION_HISTORY,
-                DESIRED,
-                MOST,
-                LAST_APPLIED,
-                "deprecated.deployment.rollback.revisionTarget",
-            ];
-            if !own.contains(&key.as_str()) {
+            if !OWN.contains(&key.as_str()) {
                 annotations.insert(key.clone(), value.clone());
             }
         }
@@ -238,7 +247,7 @@ impl Sets {
                 .filter(|entry| !entry.is_empty())
                 .chain([before.as_str()])
                 .collect();
-            *history = so_far.join(",");
+            *history = latest(&so_far);
         }
         annotations.insert(DESIRED.to_owned(), self.replicas().to_string());
         annotations.insert(MOST.to_owned(), (self.replicas() + self.surge()).to_string());
@@ -253,18 +262,7 @@ impl Sets {
         draft: &mut Draft<Object>,
     ) -> Result<(), Failure> {
         let before = replicas_of(set);
-        // A step of this set that is planned already, for its annotations, is carried on.
-        let planned = draft
-            .steps()
-            .find(|(key, _)| key.target == set.raw().target())
-            .and_then(|(_, step)| step.desired().cloned());
-        let mut desired = match planned {
-            Some(planned) => (*planned
-                .decode::<ReplicaSet>()
-                .map_err(|error| Failure::terminal(error.to_string()))?)
-            .clone(),
-            None => (**set).clone(),
-        };
+        let mut desired = planned(set, draft)?;
         let annotations = desired.metadata.annotations.get_or_insert_default();
         annotations.insert(DESIRED.to_owned(), self.replicas().to_string());
         annotations.insert(MOST.to_owned(), (self.replicas() + self.surge()).to_string());
@@ -310,12 +308,31 @@ impl Sets {
 
     /// The revision that the deployment is at, once there is a set for it.
     pub(crate) fn current_revision(&self) -> Option<i64> {
-        match (self.new_set(), &self.created) {
-            (_, Some(_)) => Some(self.next_revision()),
-            (Some(new), None) => Some(self.next_revision().max(revision_of(new))),
-            (None, None) => None,
-        }
+        self.new_set().map(|new| self.next_revision().max(revision_of(new)))
     }
+}
+
+/// A set as it will be after the step that is planned for it already, to adopt or annotate it.
+fn planned(set: &Seen<ReplicaSet>, draft: &Draft<Object>) -> Result<ReplicaSet, Failure> {
+    let mut steps = draft.steps();
+    let step = steps.find(|(key, _)| key.target == set.raw().target());
+    let Some(planned) = step.and_then(|(_, step)| step.desired()) else {
+        return Ok((**set).clone());
+    };
+    let typed = planned.decode::<ReplicaSet>();
+    Ok((*typed.map_err(|error| Failure::terminal(error.to_string()))?).clone())
+}
+
+/// The latest of these revisions, as many as a history holds.
+fn latest(revisions: &[&str]) -> String {
+    let mut length = 0;
+    let kept = revisions.iter().rev().take_while(|revision| {
+        length += revision.len() + 1;
+        length <= LONGEST_HISTORY
+    });
+    let mut kept: Vec<&str> = kept.copied().collect();
+    kept.reverse();
+    kept.join(",")
 }
 
 fn is_gone(set: &ReplicaSet) -> bool {
@@ -343,12 +360,17 @@ pub(crate) fn revision_of(set: &Seen<ReplicaSet>) -> i64 {
         .unwrap_or(0)
 }
 
+/// How many replicas the set's deployment wanted when it was last scaled.
+pub(crate) fn desired_of(set: &ReplicaSet) -> Option<i32> {
+    annotation(&set.metadata, DESIRED)?.parse().ok()
+}
+
 /// The most pods that the set's deployment allowed when it was last scaled.
 pub(crate) fn most_of(set: &ReplicaSet) -> Option<i32> {
     annotation(&set.metadata, MOST)?.parse().ok()
 }
 
-fn template_of(set: &ReplicaSet) -> Option<&PodTemplateSpec> {
+pub(crate) fn template_of(set: &ReplicaSet) -> Option<&PodTemplateSpec> {
     set.spec.as_ref()?.template.as_ref()
 }
 

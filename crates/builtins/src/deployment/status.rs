@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentCondition, DeploymentStatus, ReplicaSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use moorline_plan::{Draft, Failure, Verdict};
-use moorline_runtime::{Aftermath, Kind, Object, Snapshot};
+use moorline_runtime::{Aftermath, Failed, Kind, Object, Snapshot};
 use serde_json::{Value, json};
 
 use super::sets::{REVISION, Sets, replicas_of};
@@ -47,9 +47,14 @@ pub(crate) fn write(
             message,
         );
     }
-    tell_failure_of_sets(sets, conditions, now);
-    let verdict = progress(snapshot, sets, &before, &mut status);
-    let revision = sets.current_revision().filter(|_| !snapshot.raw().is_deleting());
+    let is_deleting = snapshot.raw().is_deleting();
+    let verdict = if is_deleting {
+        Verdict::Continue
+    } else {
+        tell_failure_of_sets(sets, conditions, now);
+        progress(snapshot, sets, &before, &mut status)
+    };
+    let revision = sets.current_revision().filter(|_| !is_deleting);
     let revision: Vec<_> = revision
         .map(|revision| (REVISION, revision.to_string()))
         .into_iter()
@@ -88,13 +93,25 @@ fn tell_failure_of_sets(sets: &Sets, conditions: &mut Vec<DeploymentCondition>, 
     }
 }
 
+/// The event that tells of a new replica set that could not be made.
+pub(crate) fn failures(failed: &Failed<'_>) -> Option<(String, String)> {
+    is_new_set(failed).then(|| ("ReplicaSetCreateError".to_owned(), not_made(failed)))
+}
+
+fn is_new_set(failed: &Failed<'_>) -> bool {
+    failed.step.target.kind == Kind::of::<ReplicaSet>() && failed.step.action.verb() == "create"
+}
+
+fn not_made(failed: &Failed<'_>) -> String {
+    let name = &failed.step.target.name;
+    format!("Failed to create new replica set \"{name}\": {}", failed.why)
+}
+
 /// A new replica set that cannot be made is no progress, and the condition says why.
 pub(crate) fn conclude(status: &mut Value, aftermath: &Aftermath<'_>) {
-    let kind = Kind::of::<ReplicaSet>();
-    let failed = aftermath
-        .failed()
-        .find(|failed| failed.step.target.kind == kind && failed.step.action.verb() == "create");
-    let Some(failed) = failed else { return };
+    let Some(failed) = aftermath.failed().find(is_new_set) else {
+        return;
+    };
     let progressing = |status: &Value| {
         let conditions = status["conditions"].as_array()?;
         conditions
@@ -103,10 +120,7 @@ pub(crate) fn conclude(status: &mut Value, aftermath: &Aftermath<'_>) {
     };
     // Without a deadline for progress there is no such condition.
     let Some(place) = progressing(status) else { return };
-    let message = format!(
-        "Failed to create new replica set \"{}\": {}",
-        failed.step.target.name, failed.why
-    );
+    let message = not_made(&failed);
     let before = progressing(aftermath.before()).map(|place| &aftermath.before()["conditions"][place]);
     let told = before.filter(|before| before["reason"] == "ReplicaSetCreateError" && before["message"] == *message);
     let now = Time(aftermath.now());
@@ -162,17 +176,10 @@ fn progress(
         return Verdict::Continue;
     };
     let deadline = Duration::from_secs(u64::try_from(deadline).unwrap_or(0));
-    let current = conditions
-        .iter()
-        .find(|condition| condition.type_ == "Progressing")
-        .cloned();
-    let reason = current
-        .as_ref()
-        .and_then(|condition| condition.reason.as_deref())
-        .unwrap_or_default()
-        .to_owned();
+    let (mut current, mut reason) = progressing(conditions);
     if sets.is_paused() {
-        if reason != "DeploymentPaused" {
+        // That it came to nothing is still true, and only progress changes that.
+        if reason != "DeploymentPaused" && reason != "ProgressDeadlineExceeded" {
             set(
                 conditions,
                 now,
@@ -193,6 +200,8 @@ fn progress(
             "DeploymentResumed",
             "Deployment is resumed".to_owned(),
         );
+        // The deadline begins anew.
+        (current, reason) = progressing(conditions);
     }
     if let Some(created) = &sets.created {
         let message = format!("Created new replica set \"{created}\"");
@@ -219,19 +228,14 @@ fn progress(
         return Verdict::Continue;
     }
     if is_progressing || current.is_none() {
-        let reason = if current.is_none() && sets.new_set().is_some() {
-            "FoundNewReplicaSet"
-        } else {
-            "ReplicaSetUpdated"
+        let (reason, message) = match sets.new_set().filter(|_| !is_progressing) {
+            Some(new) => (
+                "FoundNewReplicaSet",
+                format!("Found new replica set \"{}\"", new.name()),
+            ),
+            None => ("ReplicaSetUpdated", format!("{what} is progressing.")),
         };
-        set(
-            conditions,
-            now,
-            "Progressing",
-            "True",
-            reason,
-            format!("{what} is progressing."),
-        );
+        set(conditions, now, "Progressing", "True", reason, message);
         return look_again(deadline);
     }
     let since = current
@@ -252,6 +256,13 @@ fn progress(
         }
         left => look_again(left),
     }
+}
+
+/// The condition as it stands, and its reason.
+fn progressing(conditions: &[DeploymentCondition]) -> (Option<DeploymentCondition>, String) {
+    let current = conditions.iter().find(|condition| condition.type_ == "Progressing");
+    let reason = current.and_then(|condition| condition.reason.clone());
+    (current.cloned(), reason.unwrap_or_default())
 }
 
 fn look_again(after: Duration) -> Verdict {

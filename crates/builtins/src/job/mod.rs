@@ -22,7 +22,7 @@ use moorline_runtime::{Actor, EventType, Kind, Object, Planner, Seen, Snapshot, 
 
 use self::conditions::Ending;
 pub(crate) use self::orphans::OrphansOfJobs;
-use crate::claim::{claim, selector_of};
+use crate::claim::{Candidate, claim, selector_of};
 use crate::{pods, wake};
 
 pub(crate) const TRACKING: &str = "batch.kubernetes.io/job-tracking";
@@ -79,7 +79,7 @@ fn run(snapshot: &Snapshot<Job>, draft: &mut Draft<Object>) -> Result<Verdict, F
         .selector
         .as_ref()
         .map_or(Ok(moorline_machinery::selector::LabelSelector::NOTHING), selector_of)?;
-    let pods: Vec<Seen<Pod>> = claim(snapshot, &selector, draft)?;
+    let pods: Vec<Seen<Pod>> = claim(snapshot, &selector, draft, |_| Candidate::Yes)?;
     let status = job.status.clone().unwrap_or_default();
     let mut run = Run {
         succeeded: indexes::read(status.completed_indexes.as_deref().unwrap_or_default()),

@@ -16,7 +16,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use moorline_plan::{Draft, Failure, Verdict, transformer};
 use moorline_runtime::{Actor, Kind, Object, Planner, Seen, Snapshot, Watches};
 
-use crate::claim::{claim, selector_of};
+use crate::claim::{Candidate, claim, selector_of};
 use crate::deployment::{Rounding, scaled};
 use crate::pods::{self, Availability};
 use crate::replicas::look_again;
@@ -90,7 +90,7 @@ impl<'s> Set<'s> {
             .and_then(|status| status.current_revision.as_deref())
             .and_then(|name| revisions.get(name));
         let current = current.unwrap_or_else(|| revisions.update.clone());
-        let claimed: Vec<Seen<Pod>> = claim(snapshot, &selector_of(&spec.selector)?, draft)?;
+        let claimed: Vec<Seen<Pod>> = claim(snapshot, &selector_of(&spec.selector)?, draft, |_| Candidate::Yes)?;
         let pods = claimed
             .into_iter()
             .filter_map(|pod| Some((instance::ordinal(snapshot.raw().name(), pod.name())?, pod)))
