@@ -180,6 +180,27 @@ async fn a_paused_deployment_still_writes_on_its_set() {
 }
 
 #[tokio::test]
+async fn old_revisions_go_while_a_deployment_is_paused_halfway() {
+    let world = World::new(Pods::BecomeReady).await;
+    world.create::<Deployment>(deployment(1)).await;
+    available(&world, 1, "1").await;
+    world.patch::<Deployment>("web", with_image("a:2")).await;
+    available(&world, 1, "2").await;
+    let held = json!({ "spec": { "template": { "metadata": { "labels": { "hold": "yes" } } } } });
+    world.patch::<Deployment>("web", held).await;
+    eventually("a third set", || async {
+        (world.list::<ReplicaSet>().await.len() == 3).then_some(())
+    })
+    .await;
+    let rest = json!({ "spec": { "paused": true, "revisionHistoryLimit": 0 } });
+    world.patch::<Deployment>("web", rest).await;
+    eventually("the empty one is gone", || async {
+        (world.list::<ReplicaSet>().await.len() == 2).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_deployment_goes_back_to_the_revision_that_an_annotation_asks_for() {
     let world = World::new(Pods::BecomeReady).await;
     world.create::<Deployment>(deployment(1)).await;

@@ -285,7 +285,7 @@ impl Sets {
         Ok(())
     }
 
-    /// Old replica sets that are empty go, but for the latest few. Only once the deployment has arrived.
+    /// Old replica sets that are empty go, but for the latest few: once the deployment has arrived, or while it rests.
     pub(crate) fn clean_up(&self, snapshot: &Snapshot<Deployment>, draft: &mut Draft<Object>) {
         let arrived = self.new_set().is_some_and(|new| {
             let status = new.status.as_ref();
@@ -295,7 +295,7 @@ impl Sets {
         let Ok(keep) = usize::try_from(self.spec.revision_history_limit.unwrap_or(10)) else {
             return;
         };
-        if !arrived {
+        if !arrived && !self.is_paused() {
             return;
         }
         let mut old: Vec<&Seen<ReplicaSet>> = self.old_sets().filter(|set| is_gone(set)).collect();
