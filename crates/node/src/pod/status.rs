@@ -14,7 +14,7 @@ use k8s_openapi::{
 use super::{
     memory::{ContainerMemory, Ended, Ending, Memory, State},
     restart::restarts,
-    shape::{Kind, Restart, Shape},
+    shape::{Kind, Shape},
 };
 use crate::amounts::qos_class;
 
@@ -270,9 +270,10 @@ fn phase(pod: &Pod, shape: &Shape, memory: &Memory, old: &PodStatus) -> &'static
             (_, ended) => unfinished_start |= ended.is_none() && !is_started(container, known),
         }
     }
-    for (_, container) in shape.of_kind(&[Kind::Main]) {
+    for (kind, container) in shape.of_kind(&[Kind::Main]) {
         let unknown = ContainerMemory::default();
-        counts.take(memory.container(&container.name).unwrap_or(&unknown));
+        let known = memory.container(&container.name).unwrap_or(&unknown);
+        counts.take(known, |ended| restarts(shape.restart, kind, container, ended));
     }
     let begun = counts.running + counts.stopped > 0;
     if failed_start && !memory.anything_runs() {
@@ -285,7 +286,7 @@ fn phase(pod: &Pod, shape: &Shape, memory: &Memory, old: &PodStatus) -> &'static
             "Pending"
         };
     }
-    counts.phase(shape.restart, ending)
+    counts.phase(ending)
 }
 
 #[derive(Default)]
@@ -294,21 +295,24 @@ struct Counts {
     running: usize,
     stopped: usize,
     succeeded: usize,
+    /// Whether one that stopped is started again, by the pod's policy or its own.
+    starts_again: bool,
 }
 
 impl Counts {
-    fn take(&mut self, known: &ContainerMemory) {
+    fn take(&mut self, known: &ContainerMemory, starts_again: impl Fn(&Ended) -> bool) {
         match known.state() {
             Some(State::Running { .. }) => self.running += 1,
             Some(State::Ended(ended)) => {
                 self.stopped += 1;
                 self.succeeded += usize::from(ended.exit_code == 0);
+                self.starts_again |= starts_again(ended);
             }
             Some(State::Created) | None => self.waiting += 1,
         }
     }
 
-    fn phase(&self, restart: Restart, ending: bool) -> &'static str {
+    fn phase(&self, ending: bool) -> &'static str {
         if self.waiting > 0 {
             return if ending && self.running == 0 && self.stopped > 0 {
                 "Failed"
@@ -320,13 +324,7 @@ impl Counts {
             return "Running";
         }
         let well = self.stopped == self.succeeded;
-        let starts_again = !ending
-            && match restart {
-                Restart::Always => true,
-                Restart::OnFailure => !well,
-                Restart::Never => false,
-            };
-        match (starts_again, well) {
+        match (self.starts_again && !ending, well) {
             (true, _) => "Running",
             (false, true) => "Succeeded",
             (false, false) => "Failed",

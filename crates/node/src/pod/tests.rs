@@ -349,9 +349,11 @@ fn rules_on_exit_codes_restart_a_container_of_a_pod_that_is_not() {
     .prepare();
     bench.run("c");
     bench.end("c", 42);
+    assert_eq!(bench.status().phase.as_deref(), Some("Running"), "it is not over yet");
     assert_eq!(bench.started(), ["c"]);
     bench.run("c");
     bench.end("c", 1);
+    assert_eq!(bench.status().phase.as_deref(), Some("Failed"));
     assert_eq!(bench.decide().actions, [Action::End(Ending::Over)]);
 }
 
