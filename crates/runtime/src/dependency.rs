@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use crate::{
     kind::Kind,
     object::{Key, Object},
+    watches::MANAGED_LABEL,
 };
 
 /// A reference, a predicate and the watch that goes with them.
@@ -90,6 +91,11 @@ impl Dependency {
         let mut unmet = Vec::new();
         for key in self.keys(dependant) {
             match find(&key) {
+                // Of these only some are watched, so whether there is one without the label is not known.
+                None if self.kind.is_bulky() => unmet.push(format!(
+                    "{} {key} does not exist, or is not among those that are watched (see the label {MANAGED_LABEL})",
+                    self.kind
+                )),
                 None => unmet.push(format!("{} {key} does not exist", self.kind)),
                 Some(object) if object.is_deleting() => unmet.push(format!("{} {key} is being deleted", self.kind)),
                 Some(object) => {

@@ -13,6 +13,7 @@ use moorline_plan::{Action, Executor, Failure, Outcomes, Part, Plan, Propagation
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
+use tokio::sync::OnceCell;
 use tracing::Instrument as _;
 
 use crate::{
@@ -112,6 +113,8 @@ pub(crate) struct Hands<'r> {
     pub(crate) conflicted: AtomicBool,
     /// The steps that changed something.
     pub(crate) effective: Mutex<HashSet<StepKey<Target>>>,
+    /// The uid of the object that the plan is for, as the server has it now; none if it is gone or going.
+    pub(crate) may_adopt: OnceCell<Option<String>>,
 }
 
 impl Executor<Object> for Hands<'_> {
@@ -239,13 +242,44 @@ impl Hands<'_> {
 
     async fn patch(&self, desired: &Object, base: &Object) -> Result<Effect, Failure> {
         let target = desired.target();
+        if base.controller().is_none() && desired.controller().is_some() {
+            self.may_adopt(desired).await?;
+        }
         let difference = difference(&base.value(), &desired.value()).unwrap_or_else(|| json!({}));
         let Some(object) = self.merge(&target, "", difference, base.uid(), base.version()).await? else {
             self.conflicted.store(true, Ordering::Relaxed);
             return Err(Failure::waiting(format!("{target} is gone, looking again")));
         };
         self.note_own(base, object.version());
+        // What the server makes of a change may be what was there.
+        if object.version() == base.version() {
+            return Ok(Effect::None);
+        }
         Ok(written(&object))
+    }
+
+    /// Before an object is taken under control, whoever takes it is asked for by name: one that has been deleted, which
+    /// the cache may not know yet, would take it along.
+    async fn may_adopt(&self, orphan: &Object) -> Result<(), Failure> {
+        let own = &self.plan.root().target;
+        let adopter = self.may_adopt.get_or_try_init(|| async {
+            let found = request::get(&self.client(own)?, own).await;
+            let found = found.map_err(|error| refusal("look at", own, &error))?;
+            Ok::<_, Failure>(
+                found
+                    .filter(|found| !found.is_deleting())
+                    .map(|found| found.uid().to_owned()),
+            )
+        });
+        let wanted = orphan.controller().map(|owner| &*owner.uid);
+        if adopter.await?.as_deref() == wanted {
+            return Ok(());
+        }
+        self.conflicted.store(true, Ordering::Relaxed);
+        Err(Failure::waiting(format!(
+            "{own} has been deleted, so {} is left alone",
+            orphan.target()
+        )))
     }
 
     /// Writes the status, and with it the annotations that belong to it.
@@ -309,6 +343,10 @@ impl Hands<'_> {
 
     async fn delete(&self, base: &Object, propagation: Propagation) -> Result<Effect, Failure> {
         let target = base.target();
+        // It has been asked for; now its finalizers have their time.
+        if base.is_deleting() {
+            return Ok(Effect::None);
+        }
         let policy = match propagation {
             Propagation::Background => "Background",
             Propagation::Foreground => "Foreground",

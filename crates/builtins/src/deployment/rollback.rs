@@ -48,9 +48,7 @@ pub(crate) fn roll_back(
             (EventType::Normal, "DeploymentRollback", note)
         }
     };
-    let value = serde_json::to_value(&desired)
-        .map_err(|error| Failure::terminal(format!("cannot write the deployment: {error}")))?;
-    let patched = draft.put(snapshot.patch_value(snapshot.raw(), &value, note.clone())?);
+    let patched = draft.put(snapshot.patch_own(&desired, note.clone())?);
     let event = draft.put(snapshot.event(event, reason, &note)?);
     draft.after(&event, &patched)?;
     Ok(true)

@@ -13,6 +13,7 @@ mod table;
 use std::{
     collections::HashMap,
     fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, Weak},
 };
 
@@ -339,10 +340,18 @@ impl Collection {
 
     /// Declares an index, for [`Snapshot::indexed`](crate::Snapshot::indexed).
     pub fn declare_index(&self, name: &str, values: IndexFunction) {
+        let index = name.to_owned();
+        // A panic in an actor's code must not take the table from everybody: this one object is not found by the index.
+        let guarded = move |object: &Object| {
+            catch_unwind(AssertUnwindSafe(|| values(object))).unwrap_or_else(|_| {
+                tracing::error!(object = %object.target(), index, "an object was not indexed: the actor panicked");
+                Vec::new()
+            })
+        };
         self.table
             .write()
             .expect("nothing panics while it holds the table")
-            .declare(name, values);
+            .declare(name, Arc::new(guarded));
     }
 
     /// Tells `listener` of everything that is there, and then of every change.
@@ -389,7 +398,11 @@ impl Collection {
                     initial: !synced,
                 };
                 for listener in &listeners {
-                    listener(&event);
+                    // It ends in an actor's code. A panic there loses what this one object would have woken.
+                    if catch_unwind(AssertUnwindSafe(|| listener(&event))).is_err() {
+                        let object = event.object().target();
+                        tracing::error!(%object, "whom a change concerns was not found out: the actor panicked");
+                    }
                 }
             }
         }

@@ -8,7 +8,13 @@
 //!        └──► Paging ─┘
 //! ```
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use http::{Request, StatusCode};
@@ -28,6 +34,8 @@ use crate::{
     request::query,
 };
 
+/// How long a page of a list may take.
+const PAGE_PATIENCE: Duration = Duration::from_mins(1);
 /// How many objects a page of a list holds.
 const PAGE: usize = 250;
 /// How long the server is asked to keep a watch open; the real figure varies, so that watches do not end together.
@@ -43,6 +51,16 @@ pub(crate) struct Reflector {
     reader: Arc<Reader>,
     /// Whether the server is known not to stream lists.
     pages_only: bool,
+    /// Whether the watch has told of a change since it was last asked for.
+    told: AtomicBool,
+}
+
+/// How a request ended that did not fail.
+enum Went {
+    /// Something is left to be asked for at once.
+    On,
+    /// The watch is over.
+    Ended,
 }
 
 enum State {
@@ -126,6 +144,7 @@ impl Reflector {
             collection,
             reader: Arc::new(Reader { kind, cluster, keep }),
             pages_only: false,
+            told: AtomicBool::new(false),
         }
     }
 
@@ -134,23 +153,25 @@ impl Reflector {
         let mut state = State::Beginning;
         let mut rest = FIRST_REST;
         loop {
-            let following = matches!(state, State::Following { .. });
             let started = tokio::time::Instant::now();
-            match self.step(&mut state).await {
-                Ok(()) => {
-                    rest = FIRST_REST;
-                    // A watch that ends by itself is the rule; one that ends at once must not be asked for in a whirl.
-                    if following && started.elapsed() < FIRST_REST {
-                        tokio::time::sleep(FIRST_REST).await;
-                    }
-                }
+            self.told.store(false, Ordering::Relaxed);
+            let went = self.step(&mut state).await;
+            // A list alone proves nothing: one that is asked for again and again must be asked for ever more rarely.
+            let lasted = matches!(state, State::Following { .. }) && started.elapsed() >= LONGEST_REST;
+            let was_well = self.told.load(Ordering::Relaxed) || lasted;
+            if was_well {
+                rest = FIRST_REST;
+            }
+            match went {
+                Ok(Went::On) => continue,
+                // A watch that ends by itself is the rule; one that ends at once must not be asked for in a whirl.
+                Ok(Went::Ended) if was_well && started.elapsed() >= FIRST_REST => continue,
+                Ok(Went::Ended) => {}
                 Err(Interruption::Gone) => {
                     state = State::Beginning;
-                    if following {
+                    if was_well {
                         continue;
                     }
-                    tokio::time::sleep(rest).await;
-                    rest = (rest * 2).min(LONGEST_REST);
                 }
                 Err(interruption) => {
                     let selection = self.collection.selection();
@@ -159,38 +180,40 @@ impl Reflector {
                     if matches!(state, State::Paging { .. }) {
                         state = State::Beginning;
                     }
-                    let jitter = fastrand::f64() * 0.5 + 0.75;
-                    tokio::time::sleep(rest.mul_f64(jitter)).await;
-                    rest = (rest * 2).min(LONGEST_REST);
                 }
             }
+            let jitter = fastrand::f64() * 0.5 + 0.75;
+            tokio::time::sleep(rest.mul_f64(jitter)).await;
+            rest = (rest * 2).min(LONGEST_REST);
         }
     }
 
-    async fn step(&mut self, state: &mut State) -> Result<(), Interruption> {
+    async fn step(&mut self, state: &mut State) -> Result<Went, Interruption> {
         match state {
             State::Beginning if !self.pages_only => match self.stream(state).await {
                 Err(Interruption::Refused(StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY, _)) => {
                     self.pages_only = true;
-                    Ok(())
+                    Ok(Went::On)
                 }
-                other => other,
+                other => other.map(|()| Went::Ended),
             },
             State::Beginning => {
                 *state = State::Paging {
                     token: String::new(),
                     listed: Listed::default(),
                 };
-                Ok(())
+                Ok(Went::On)
             }
             State::Paging { token, listed } => {
-                if let Some(version) = self.page(token, listed).await? {
+                let page = tokio::time::timeout(PAGE_PATIENCE, self.page(token, listed)).await;
+                let late = |_| Interruption::Unreadable(format!("no page of the list came within {PAGE_PATIENCE:?}"));
+                if let Some(version) = page.map_err(late)?? {
                     *state = State::Following { version };
                     self.collection.complete();
                 }
-                Ok(())
+                Ok(Went::On)
             }
-            State::Following { .. } => self.stream(state).await,
+            State::Following { .. } => self.stream(state).await.map(|()| Went::Ended),
         }
     }
 
@@ -269,6 +292,7 @@ impl Reflector {
                 lines.feed(data);
                 while let Some(line) = lines.next() {
                     if listing.is_none() {
+                        self.told.store(true, Ordering::Relaxed);
                         self.take(&line, state, &mut listing)?;
                     } else if usual_put(&line).is_some() {
                         self.take_read(ahead.push(line).await, state, &mut listing)?;
@@ -375,6 +399,9 @@ impl Reflector {
                 if let Some((listed, key)) = listing.as_mut().zip(key) {
                     listed.confirm(table, &key);
                 }
+            }
+            if listing.is_none() {
+                table.advance(told);
             }
             changes
         });

@@ -59,8 +59,9 @@ pub(crate) struct Change {
 
 impl Table {
     /// Takes an object in. `None` when it is not newer than what is there.
+    ///
+    /// It says nothing of what else was seen: a list is not in the order of versions.
     pub(crate) fn put(&mut self, object: Object) -> Option<Change> {
-        self.seen = self.seen.max(object.version());
         if let Some(place) = self.place(object.namespace(), object.name()) {
             let old = &self.objects[place as usize];
             if old.uid() == object.uid() && old.version() >= object.version() {
@@ -383,6 +384,20 @@ mod tests {
         let mut names: Vec<_> = objects.into_iter().map(|object| object.name().to_owned()).collect();
         names.sort();
         names
+    }
+
+    #[test]
+    fn a_list_says_how_much_was_seen_when_it_is_complete() {
+        let mut table = Table::default();
+        let mut listed = Listed::default();
+        for (name, version) in [("a", 160), ("z", 150)] {
+            let object = pod(name, name, version, "web", None);
+            table.put(object).unwrap();
+            listed.confirm(&table, &Key::new("n", name));
+            assert_eq!(table.seen(), 0, "what has a lower version may still come");
+        }
+        table.settle(&listed, 170);
+        assert_eq!(table.seen(), 170);
     }
 
     #[test]

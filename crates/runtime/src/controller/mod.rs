@@ -5,7 +5,7 @@ mod members;
 pub(crate) mod plans;
 mod reconcile;
 
-use std::{num::NonZeroUsize, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, num::NonZeroUsize, sync::Arc, time::Duration};
 
 use moorline_plan::{Cancel, Cancellation};
 use moorline_queue::{Ask, Outcome, Priority, Queue};
@@ -379,7 +379,8 @@ fn sources(cache: &Cache, watches: &Watches, settings: &Settings) -> Sources {
         if everywhere {
             sources.add(kind.clone(), cache.collection(&selection));
         } else {
-            for namespace in &settings.namespaces {
+            // One that is named twice is watched once.
+            for namespace in settings.namespaces.iter().collect::<BTreeSet<_>>() {
                 sources.add(kind.clone(), cache.collection(&selection.clone().within(namespace)));
             }
         }

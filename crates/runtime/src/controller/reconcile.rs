@@ -11,6 +11,7 @@ use std::{
 use futures_util::FutureExt as _;
 use moorline_plan::{Cancellation, Class, Failure, Outcome, Outcomes, Plan, execute};
 use serde_json::Value;
+use tokio::sync::OnceCell;
 use tracing::Instrument as _;
 
 use super::{
@@ -262,6 +263,7 @@ impl<A: Actor> Mind<A> {
             own_version: Mutex::new(object.version()),
             conflicted: false.into(),
             effective: Mutex::default(),
+            may_adopt: OnceCell::new(),
         };
         let outcomes = execute(&built.plan, &hands, self.settings.steps, cancellation).await;
         let conflicted = hands.conflicted.into_inner();

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use moorline_machinery::patch::merge_patch;
 use moorline_plan::{Call, Draft, Failure, Step, StepKey};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -12,6 +13,7 @@ use crate::{
     cache::OWNER_LABEL,
     dependency::Met,
     events::{self, EventType},
+    execute::difference,
     kind::{Kind, Scope},
     object::{Object, Target},
     watches::MANAGED_LABEL,
@@ -100,7 +102,15 @@ impl<K> Snapshot<K> {
         T: kube::Resource<DynamicType = ()> + Serialize + 'static,
         T::Scope: 'static,
     {
-        self.patch_value(seen.raw(), &value_of(desired)?, reason)
+        self.patch_value(seen.raw(), &changed(seen.raw(), &**seen, desired)?, reason)
+    }
+
+    /// The same for the object that the plan is for.
+    pub fn patch_own(&self, desired: &K, reason: impl Into<String>) -> Result<Step<Object>, Failure>
+    where
+        K: Serialize,
+    {
+        self.patch_value(self.raw(), &changed(self.raw(), self.object(), desired)?, reason)
     }
 
     /// The same for an object of any kind.
@@ -257,6 +267,15 @@ impl<K> Snapshot<K> {
     }
 }
 
+/// An object with what a typed change changes. What the type does not know stays as it is.
+fn changed<T: Serialize>(seen: &Object, before: &T, desired: &T) -> Result<Value, Failure> {
+    let mut value = seen.value();
+    if let Some(change) = difference(&value_of(before)?, &value_of(desired)?) {
+        merge_patch(&mut value, &change).map_err(|error| Failure::terminal(error.to_string()))?;
+    }
+    Ok(value)
+}
+
 fn value_of(desired: &impl Serialize) -> Result<Value, Failure> {
     serde_json::to_value(desired)
         .map_err(|error| Failure::terminal(format!("a desired object cannot be written: {error}")))
@@ -264,4 +283,37 @@ fn value_of(desired: &impl Serialize) -> Result<Value, Failure> {
 
 fn read(kind: &Kind, desired: &Value) -> Result<Object, Failure> {
     Object::from_value(kind, desired).map_err(|error| Failure::terminal(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Clone, Serialize, Deserialize)]
+    struct Known {
+        spec: KnownSpec,
+    }
+
+    #[derive(Clone, Serialize, Deserialize)]
+    struct KnownSpec {
+        size: u32,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        note: Option<String>,
+    }
+
+    #[test]
+    fn a_typed_change_leaves_alone_what_the_type_does_not_know() {
+        let kind = Kind::new("test.moorline.io", "v1", "Box", "boxes", Scope::Namespaced);
+        let value = json!({ "metadata": { "name": "a" }, "spec": { "size": 1, "note": "old", "colour": "red" } });
+        let seen = Object::from_value(&kind, &value).unwrap();
+        let before: Known = serde_json::from_value(value).unwrap();
+        let mut desired = before.clone();
+        desired.spec.size = 2;
+        desired.spec.note = None;
+        let changed = changed(&seen, &before, &desired).unwrap();
+        assert_eq!(changed["spec"], json!({ "size": 2, "colour": "red" }));
+        assert_eq!(changed["metadata"]["name"], "a");
+    }
 }

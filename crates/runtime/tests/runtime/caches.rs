@@ -204,3 +204,51 @@ async fn a_server_that_streams_no_lists_is_asked_for_pages() {
     eventually("changes are followed", || async { (maps.len() == 6).then_some(()) }).await;
     cache.stop().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_fails_is_asked_for_ever_more_rarely() {
+    let (server, _client) = server().await;
+    let wire = Wire::new(server.service(), Accident::None);
+    wire.refuse_streaming_lists();
+    wire.fail_lists();
+    let cache = Cache::new(wire.client());
+    let maps = cache.collection(&Selection::all(Kind::of::<ConfigMap>()));
+    tokio::time::sleep(std::time::Duration::from_hours(1)).await;
+    let asked = wire.reads().len();
+    assert!((60..300).contains(&asked), "asked {asked} times in an hour");
+    assert!(!maps.progress().synced);
+    cache.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_of_who_listens_or_indexes_hurts_one_object_only() {
+    let (_server, client) = server().await;
+    let api: Api<ConfigMap> = Api::default_namespaced(client.clone());
+    let cache = Cache::new(client);
+    let maps = cache.collection(&Selection::all(Kind::of::<ConfigMap>()).labelled("side"));
+    maps.synced().await;
+    maps.declare_index(
+        "side",
+        Arc::new(|object| {
+            assert_ne!(object.name(), "bad", "nobody can index this");
+            vec![object.label("side").unwrap_or_default().to_owned()]
+        }),
+    );
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let listener = Arc::clone(&told);
+    let _listening = maps.listen(move |event| {
+        assert_ne!(event.object().name(), "bad", "nobody can bear this");
+        listener.lock().unwrap().push(event.object().name().to_owned());
+    });
+    for name in ["bad", "good"] {
+        api.create(&PostParams::default(), &map(name, "left")).await.unwrap();
+    }
+    eventually("the good one is told of", || async {
+        told.lock().unwrap().contains(&"good".to_owned()).then_some(())
+    })
+    .await;
+    assert_eq!(maps.len(), 2);
+    api.delete("bad", &DeleteParams::default()).await.unwrap();
+    eventually("the bad one is gone", || async { (maps.len() == 1).then_some(()) }).await;
+    cache.stop().await;
+}

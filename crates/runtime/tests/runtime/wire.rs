@@ -59,6 +59,7 @@ pub(crate) struct Wire {
     /// Watches opened before the last change of this end as if their version were gone.
     expired: watch::Sender<usize>,
     pages_only: Arc<std::sync::atomic::AtomicBool>,
+    lists_fail: Arc<std::sync::atomic::AtomicBool>,
 }
 
 impl Wire {
@@ -74,6 +75,7 @@ impl Wire {
             cut: watch::Sender::new(false),
             expired: watch::Sender::new(0),
             pages_only: Arc::default(),
+            lists_fail: Arc::default(),
         }
     }
 
@@ -131,6 +133,11 @@ impl Wire {
         self.pages_only.store(true, Ordering::SeqCst);
     }
 
+    /// Answers every list that is not streamed, and every get, with trouble.
+    pub(crate) fn fail_lists(&self) {
+        self.lists_fail.store(true, Ordering::SeqCst);
+    }
+
     /// Nothing arrives any more, and nothing answers: a partition.
     pub(crate) fn cut(&self) {
         self.cut.send_replace(true);
@@ -168,6 +175,9 @@ impl Service<Request<Body>> for Wire {
                     .lock()
                     .unwrap_or_else(std::sync::PoisonError::into_inner)
                     .push(format!("{verb} {}", request.uri().path()));
+                if !watched && this.lists_fail.load(Ordering::SeqCst) {
+                    return Ok(trouble(StatusCode::INTERNAL_SERVER_ERROR, "InternalError"));
+                }
                 let plural = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
                 let answer = this.pass(request).await;
                 return Ok(if watched { this.holding(answer, plural) } else { answer });
