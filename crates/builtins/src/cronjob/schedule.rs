@@ -3,6 +3,7 @@
 use jiff::civil::{Date, Time as Clock};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
+use moorline_machinery::duration::GoDuration;
 
 /// When something is to happen, again and again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,10 +37,12 @@ const YEARS: i16 = 5;
 impl Schedule {
     /// Reads a schedule, or says what is wrong with it.
     pub(crate) fn read(text: &str) -> Result<Self, String> {
-        let text = text.trim();
         if let Some(every) = text.strip_prefix("@every ") {
-            let every = duration(every.trim()).ok_or_else(|| format!("cannot read the duration {every:?}"))?;
-            return Ok(Self::Every(every.max(SignedDuration::from_secs(1))));
+            let every: GoDuration = every
+                .parse()
+                .map_err(|error| format!("failed to parse duration {text}: {error}"))?;
+            let whole = SignedDuration::from_nanos(every.as_nanoseconds()).as_secs();
+            return Ok(Self::Every(SignedDuration::from_secs(whole.max(1))));
         }
         let text = match text {
             "@yearly" | "@annually" => "0 0 1 1 *",
@@ -51,24 +54,29 @@ impl Schedule {
         };
         let fields: Vec<&str> = text.split_whitespace().collect();
         let [minutes, hours, days, months, weekdays] = fields.as_slice() else {
-            return Err(format!("expected five fields, found {}: {text:?}", fields.len()));
+            let (count, fields) = (fields.len(), fields.join(" "));
+            return Err(format!("expected exactly 5 fields, found {count}: [{fields}]"));
         };
-        let open = |field: &str| field.starts_with('*') || field.starts_with('?');
+        let (days, any_day) = set(days, 1, 31, &[])?;
+        let (weekdays, any_weekday) = set(weekdays, 0, 6, &WEEKDAYS)?;
         Ok(Self::Fields(Fields {
-            minutes: set(minutes, 0, 59, &[])?,
-            hours: set(hours, 0, 23, &[])?,
-            days: set(days, 1, 31, &[])?,
-            months: set(months, 1, 12, &MONTHS)?,
-            weekdays: set(weekdays, 0, 6, &WEEKDAYS)?,
-            any_day: open(days),
-            any_weekday: open(weekdays),
+            minutes: set(minutes, 0, 59, &[])?.0,
+            hours: set(hours, 0, 23, &[])?.0,
+            days,
+            months: set(months, 1, 12, &MONTHS)?.0,
+            weekdays,
+            any_day,
+            any_weekday,
         }))
     }
 
-    /// The first moment after this one; none if there is none in years.
+    /// The first moment after this one; none if there is none in years. It is on a whole second.
     pub(crate) fn next(&self, after: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
         match self {
-            Self::Every(every) => after.checked_add(*every).ok(),
+            Self::Every(every) => {
+                let fraction = SignedDuration::from_nanos(i64::from(after.subsec_nanosecond()));
+                after.checked_add(*every).ok()?.checked_sub(fraction).ok()
+            }
             Self::Fields(fields) => fields.next(after, zone),
         }
     }
@@ -78,6 +86,9 @@ impl Fields {
     /// Walks by months, days, hours and minutes of the zone's clocks, in the order of real time: an hour that the clocks
     /// leave out is never met, and one that they repeat is met twice.
     fn next(&self, after: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
+        if [self.minutes, self.hours, self.days | self.weekdays, self.months].contains(&0) {
+            return None;
+        }
         let minute = SignedDuration::from_mins(1);
         let mut at = floor_to_minute(after)?.checked_add(minute).ok()?;
         let last_year = zone.to_datetime(after).year() + YEARS;
@@ -130,32 +141,40 @@ fn has(set: u64, value: i8) -> bool {
     u32::try_from(value).is_ok_and(|value| set & (1 << value) != 0)
 }
 
-/// The set of a field: `*`, `a`, `a-b`, each with `/step`, separated by commas.
-fn set(field: &str, least: u32, most: u32, names: &[&str]) -> Result<u64, String> {
-    let mut bits = 0;
-    for part in field.split(',') {
+/// The set of a field: `*`, `a`, `a-b`, each with `/step`, separated by commas. With it, whether the field says nothing:
+/// one of its parts is a star, and no step leaves anything out of that.
+fn set(field: &str, least: u32, most: u32, names: &[&str]) -> Result<(u64, bool), String> {
+    let (mut bits, mut says_nothing) = (0, false);
+    for part in field.split(',').filter(|part| !part.is_empty()) {
         let (range, stride) = match part.split_once('/') {
             Some((range, stride)) => (range, Some(number(stride)?)),
             None => (part, None),
         };
-        let (first, end) = if range == "*" || range == "?" {
+        let (from, to) = range
+            .split_once('-')
+            .map_or((range, None), |(from, to)| (from, Some(to)));
+        let is_star = from == "*" || from == "?";
+        let (first, end) = if is_star {
             (least, most)
-        } else if let Some((from, to)) = range.split_once('-') {
-            (value(from, least, names)?, value(to, least, names)?)
         } else {
-            let only = value(range, least, names)?;
-            // `5/15` means from 5 on.
-            (only, if stride.is_some() { most } else { only })
+            let first = value(from, least, names)?;
+            match (to, stride) {
+                (Some(to), _) => (first, value(to, least, names)?),
+                // `5/15` means from 5 on.
+                (None, Some(_)) => (first, most),
+                (None, None) => (first, first),
+            }
         };
         let stride = stride.unwrap_or(1);
         if first < least || end > most || first > end || stride == 0 {
             return Err(format!("{part:?} is not within {least} to {most}"));
         }
+        says_nothing |= is_star && stride == 1;
         bits |= (first..=end)
             .step_by(stride as usize)
             .fold(0, |bits, value| bits | 1 << value);
     }
-    Ok(bits)
+    Ok((bits, says_nothing))
 }
 
 fn value(text: &str, least: u32, names: &[&str]) -> Result<u32, String> {
@@ -167,29 +186,11 @@ fn value(text: &str, least: u32, names: &[&str]) -> Result<u32, String> {
 }
 
 fn number(text: &str) -> Result<u32, String> {
-    text.parse().map_err(|_| format!("{text:?} is not a number"))
-}
-
-/// A duration as Go writes them: `1h30m`, `90s`.
-fn duration(text: &str) -> Option<SignedDuration> {
-    let mut total = SignedDuration::ZERO;
-    let mut rest = text;
-    while !rest.is_empty() {
-        let digits = rest.find(|character: char| !character.is_ascii_digit())?;
-        let count: i64 = rest[..digits].parse().ok()?;
-        let unit = rest[digits..]
-            .find(|character: char| character.is_ascii_digit())
-            .map_or(rest.len(), |end| digits + end);
-        total += match &rest[digits..unit] {
-            "h" => SignedDuration::from_hours(count),
-            "m" => SignedDuration::from_mins(count),
-            "s" => SignedDuration::from_secs(count),
-            "ms" => SignedDuration::from_millis(count),
-            _ => return None,
-        };
-        rest = &rest[unit..];
-    }
-    (total > SignedDuration::ZERO).then_some(total)
+    let number: i64 = text
+        .parse()
+        .map_err(|error| format!("failed to parse int from {text}: {error}"))?;
+    let positive = u64::try_from(number).map_err(|_| format!("negative number ({number}) not allowed: {text}"))?;
+    Ok(u32::try_from(positive).unwrap_or(u32::MAX))
 }
 
 #[cfg(test)]
@@ -219,9 +220,40 @@ mod tests {
             ("@hourly", "2026-01-01T00:10:00Z", "2026-01-01T01:00:00Z"),
             ("@every 90s", "2026-01-01T00:10:00Z", "2026-01-01T00:11:30Z"),
             ("5/20 * * * *", "2026-01-01T00:26:00Z", "2026-01-01T00:45:00Z"),
+            ("1,,5 * * * *", "2026-01-01T00:01:00Z", "2026-01-01T00:05:00Z"),
+            ("*-5 * * * *", "2026-01-01T00:10:00Z", "2026-01-01T00:11:00Z"),
+            (", * * * *", "2026-01-01T00:10:00Z", "never"),
         ] {
             assert_eq!(next(schedule, after, "UTC"), expected, "{schedule} after {after}");
         }
+    }
+
+    #[test]
+    fn a_star_with_a_step_is_a_day_like_any_other() {
+        // The first of January 2026 is a Thursday.
+        for (schedule, after, expected) in [
+            ("0 0 */2 * 1", "2026-01-01T00:00:00Z", "2026-01-03T00:00:00Z"),
+            ("0 0 */2 * 1", "2026-01-11T00:00:00Z", "2026-01-12T00:00:00Z"),
+            ("0 0 1 * */2", "2026-01-01T00:00:00Z", "2026-01-03T00:00:00Z"),
+            ("0 0 */1 * 1", "2026-01-01T00:00:00Z", "2026-01-05T00:00:00Z"),
+            ("0 0 1,* * 1", "2026-01-01T00:00:00Z", "2026-01-05T00:00:00Z"),
+        ] {
+            assert_eq!(next(schedule, after, "UTC"), expected, "{schedule} after {after}");
+        }
+    }
+
+    #[test]
+    fn every_so_often_is_any_duration_of_go_cut_to_seconds() {
+        for (schedule, after, expected) in [
+            ("@every 1.5h", "2026-01-01T00:00:00Z", "2026-01-01T01:30:00Z"),
+            ("@every 0s", "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"),
+            ("@every 20us", "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"),
+            ("@every -5m", "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"),
+            ("@every 1500ms", "2026-01-01T00:00:00.25Z", "2026-01-01T00:00:01Z"),
+        ] {
+            assert_eq!(next(schedule, after, "UTC"), expected, "{schedule} after {after}");
+        }
+        assert!(Schedule::read("@every 99999999999999h").is_err());
     }
 
     #[test]
