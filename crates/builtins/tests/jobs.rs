@@ -1,10 +1,10 @@
-//! Pods that run to their end: jobs and cron jobs.
+//! Pods that run to their end: jobs.
 
 mod world;
 
 use std::time::Duration;
 
-use k8s_openapi::api::batch::v1::{CronJob, Job};
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::DeleteParams;
@@ -276,29 +276,4 @@ async fn pods_of_a_job_that_is_deleted_are_not_held_by_it() {
         world.list::<Pod>().await.is_empty().then_some(())
     })
     .await;
-}
-
-#[tokio::test]
-async fn a_cron_job_starts_a_job_at_its_time_and_names_it_by_that() {
-    let world = World::new(Pods::Wait).await;
-    let mut cron = json!({ "metadata": { "name": "tick" }, "spec": { "schedule": "@every 1s",
-        "jobTemplate": { "spec": job(json!({}))["spec"].clone() } } });
-    cron["spec"]["concurrencyPolicy"] = "Forbid".into();
-    world.create::<CronJob>(cron).await;
-    let job = eventually("a job", || async { world.list::<Job>().await.into_iter().next() }).await;
-    assert!(job.name_any().starts_with("tick-"));
-    assert_eq!(job.owner_references()[0].kind, "CronJob");
-    let cron = eventually("the cron job says that it is active", || async {
-        let cron: CronJob = world.get("tick").await?;
-        cron.status
-            .as_ref()?
-            .active
-            .as_ref()
-            .map(Vec::len)
-            .filter(|active| *active == 1)
-            .map(|_| cron.clone())
-    })
-    .await;
-    assert!(cron.status.unwrap().last_schedule_time.is_some());
-    assert_eq!(world.list::<Job>().await.len(), 1, "another one waits for the first");
 }

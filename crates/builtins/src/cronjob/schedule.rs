@@ -33,6 +33,8 @@ const MONTHS: [&str; 12] = [
 const WEEKDAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 /// A schedule that has not come up in so many years never does.
 const YEARS: i16 = 5;
+/// More moments that were missed than this are many.
+const MANY: usize = 100;
 
 impl Schedule {
     /// Reads a schedule, or says what is wrong with it.
@@ -78,6 +80,69 @@ impl Schedule {
                 after.checked_add(*every).ok()?.checked_sub(fraction).ok()
             }
             Self::Fields(fields) => fields.next(after, zone),
+        }
+    }
+
+    /// The first moment that has not come. It is counted from the last that has, not from now: a schedule by intervals
+    /// would else be put off by whoever looks at it.
+    pub(crate) fn next_since(&self, since: Timestamp, now: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
+        let last = self.between(since, now, zone).last().unwrap_or(since);
+        self.next(last, zone)
+    }
+
+    /// The moments after one time and up to another: how many they are, and the last of them.
+    pub(crate) fn between(&self, since: Timestamp, now: Timestamp, zone: &TimeZone) -> Passed {
+        let mut passed = Passed::Few(None);
+        let mut at = since;
+        for _ in 0..=MANY {
+            let Some(next) = self.next(at, zone).filter(|next| *next <= now) else {
+                return passed;
+            };
+            passed = Passed::Few(Some(next));
+            at = next;
+        }
+        Passed::Many(self.last_up_to(at, now, zone))
+    }
+
+    /// The last moment of a schedule from one of its moments on, found without looking at those between.
+    fn last_up_to(&self, first: Timestamp, now: Timestamp, zone: &TimeZone) -> Timestamp {
+        if let Self::Every(every) = self {
+            let rest = now.duration_since(first).as_secs() % every.as_secs().max(1);
+            let last = now.as_second() - rest;
+            return Timestamp::from_second(last).unwrap_or(first);
+        }
+        let (mut low, mut high) = (first.as_second(), now.as_second());
+        let mut last = first;
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let next = Timestamp::from_second(middle).ok().and_then(|at| self.next(at, zone));
+            match next.filter(|next| *next <= now) {
+                Some(next) => {
+                    last = last.max(next);
+                    low = next.as_second().max(middle + 1);
+                }
+                None => high = middle,
+            }
+        }
+        last
+    }
+}
+
+/// Moments of a schedule that have passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Passed {
+    /// So few that they can be told one by one; this is the last, if there is any.
+    Few(Option<Timestamp>),
+    /// So many that a clock may have gone astray; this is the last.
+    Many(Timestamp),
+}
+
+impl Passed {
+    /// The last of them.
+    pub(crate) fn last(self) -> Option<Timestamp> {
+        match self {
+            Self::Few(last) => last,
+            Self::Many(last) => Some(last),
         }
     }
 }
@@ -254,6 +319,40 @@ mod tests {
             assert_eq!(next(schedule, after, "UTC"), expected, "{schedule} after {after}");
         }
         assert!(Schedule::read("@every 99999999999999h").is_err());
+    }
+
+    #[test]
+    fn what_has_passed_is_counted_from_where_it_began() {
+        let passed = |schedule: &str, since: &str, now: &str| {
+            let schedule = Schedule::read(schedule).unwrap();
+            schedule.between(since.parse().unwrap(), now.parse().unwrap(), &TimeZone::UTC)
+        };
+        let at = |text: &str| text.parse::<Timestamp>().unwrap();
+        assert_eq!(
+            passed("@every 1h", "2026-01-01T00:20:00Z", "2026-01-01T01:00:00Z"),
+            Passed::Few(None)
+        );
+        assert_eq!(
+            passed("@every 1h", "2026-01-01T00:20:00Z", "2026-01-01T03:00:00Z"),
+            Passed::Few(Some(at("2026-01-01T02:20:00Z")))
+        );
+        assert_eq!(
+            passed("@every 1h", "2026-01-01T00:20:00Z", "2026-02-01T03:00:00Z"),
+            Passed::Many(at("2026-02-01T02:20:00Z"))
+        );
+        assert_eq!(
+            passed("30 * * * *", "2026-01-01T00:20:00Z", "2026-02-01T03:00:00Z"),
+            Passed::Many(at("2026-02-01T02:30:00Z"))
+        );
+    }
+
+    #[test]
+    fn looking_at_a_schedule_does_not_put_it_off() {
+        let schedule = Schedule::read("@every 1h").unwrap();
+        let at = |text: &str| text.parse::<Timestamp>().unwrap();
+        let next = |now: &str| schedule.next_since(at("2026-01-01T00:20:00Z"), at(now), &TimeZone::UTC);
+        assert_eq!(next("2026-01-01T00:50:00Z"), Some(at("2026-01-01T01:20:00Z")));
+        assert_eq!(next("2026-01-01T02:40:00Z"), Some(at("2026-01-01T03:20:00Z")));
     }
 
     #[test]
