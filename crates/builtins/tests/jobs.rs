@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use world::{Pods, World, eventually};
 
@@ -248,6 +249,30 @@ async fn a_suspended_job_has_no_pods_until_it_is_resumed() {
         .patch::<Job>("work", json!({ "spec": { "suspend": false } }))
         .await;
     pods(&world, 2).await;
+}
+
+#[tokio::test]
+async fn a_finished_job_goes_when_its_time_is_up_whoever_managed_it() {
+    let world = World::new(Pods::Wait).await;
+    world
+        .create::<Job>(job(
+            json!({ "managedBy": "example.com/queue", "ttlSecondsAfterFinished": 0 }),
+        ))
+        .await;
+    let now = Timestamp::now().to_string();
+    let holds = |type_: &str| json!({ "type": type_, "status": "True", "lastTransitionTime": now });
+    let status = json!({ "status": { "startTime": now, "completionTime": now, "succeeded": 1, "ready": 0,
+        "terminating": 0, "uncountedTerminatedPods": {},
+        "conditions": [holds("SuccessCriteriaMet"), holds("Complete")] } });
+    world
+        .api::<Job>()
+        .patch_status("work", &PatchParams::default(), &Patch::Merge(status))
+        .await
+        .unwrap();
+    eventually("the job is gone", || async {
+        world.get::<Job>("work").await.is_none().then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -45,10 +45,10 @@ impl Actor for Jobs {
     }
 
     fn plan(&self, plan: Planner<Job>) -> Planner<Job> {
-        plan.transformer(transformer("run", run)).transformer(transformer(
-            "expiry",
-            |snapshot: &Snapshot<Job>, draft: &mut Draft<Object>| Ok(expire(snapshot, draft)),
-        ))
+        // A finished job expires whoever managed it, and whatever is wrong with it.
+        let expiry = |snapshot: &Snapshot<Job>, draft: &mut Draft<Object>| Ok(expire(snapshot, draft));
+        plan.transformer(transformer("expiry", expiry))
+            .transformer(transformer("run", run))
     }
 }
 
