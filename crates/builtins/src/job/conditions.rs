@@ -1,13 +1,14 @@
 //! How a job ends, and how its conditions tell it.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::{Job, JobCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use super::Run;
 use super::failure::Verdict as PolicyVerdict;
-use super::{Run, indexes};
 use crate::pods;
 
 /// Why a job has ended.
@@ -16,7 +17,6 @@ pub(crate) struct Ending {
     pub(crate) is_success: bool,
     pub(crate) reason: String,
     pub(crate) message: String,
-    is_final: bool,
 }
 
 impl Ending {
@@ -25,7 +25,6 @@ impl Ending {
             is_success: true,
             reason: reason.to_owned(),
             message: message.to_owned(),
-            is_final: false,
         }
     }
 
@@ -34,23 +33,23 @@ impl Ending {
             is_success: false,
             reason: reason.to_owned(),
             message: message.into(),
-            is_final: false,
         }
-    }
-
-    /// Whether everything has come to rest, and the last word is written.
-    pub(crate) fn is_final(&self) -> bool {
-        self.is_final
     }
 }
 
 /// When a job finished, if it has.
 pub(crate) fn finished_at(job: &Job) -> Option<Timestamp> {
-    let conditions = job.status.as_ref()?.conditions.as_deref()?;
-    let last = conditions
-        .iter()
-        .find(|condition| matches!(condition.type_.as_str(), "Complete" | "Failed") && condition.status == "True")?;
-    last.last_transition_time.as_ref().map(|time| time.0)
+    finish(job)?.last_transition_time.as_ref().map(|time| time.0)
+}
+
+/// Whether the last word on a job is written.
+pub(crate) fn is_finished(job: &Job) -> bool {
+    finish(job).is_some()
+}
+
+fn finish(job: &Job) -> Option<&JobCondition> {
+    let mut conditions = job.status.as_ref()?.conditions.as_deref()?.iter();
+    conditions.find(|condition| matches!(condition.type_.as_str(), "Complete" | "Failed") && condition.status == "True")
 }
 
 impl Run<'_> {
@@ -75,7 +74,13 @@ impl Run<'_> {
             last_transition_time: Some(now),
         };
         match conditions.iter_mut().find(|condition| condition.type_ == type_) {
-            Some(known) if known.status == status => return false,
+            Some(known)
+                if known.status == condition.status
+                    && known.reason == condition.reason
+                    && known.message == condition.message =>
+            {
+                return false;
+            }
             Some(known) => *known = condition,
             None => conditions.push(condition),
         }
@@ -85,22 +90,16 @@ impl Run<'_> {
     /// The ending that stands in the status.
     pub(super) fn ending(&self) -> Option<Ending> {
         let conditions = self.status.conditions.as_deref().unwrap_or_default();
-        let holding = |type_: &str| {
-            conditions
-                .iter()
-                .find(|condition| condition.type_ == type_ && condition.status == "True")
+        let read = |type_: &str, is_success: bool| {
+            let mut conditions = conditions.iter();
+            let holding = conditions.find(|condition| condition.type_ == type_ && condition.status == "True")?;
+            Some(Ending {
+                is_success,
+                reason: holding.reason.clone().unwrap_or_default(),
+                message: holding.message.clone().unwrap_or_default(),
+            })
         };
-        let read = |condition: &JobCondition, is_success: bool, is_final: bool| Ending {
-            is_success,
-            reason: condition.reason.clone().unwrap_or_default(),
-            message: condition.message.clone().unwrap_or_default(),
-            is_final,
-        };
-        holding("Complete")
-            .map(|condition| read(condition, true, true))
-            .or_else(|| holding("Failed").map(|condition| read(condition, false, true)))
-            .or_else(|| holding("SuccessCriteriaMet").map(|condition| read(condition, true, false)))
-            .or_else(|| holding("FailureTarget").map(|condition| read(condition, false, false)))
+        read("SuccessCriteriaMet", true).or_else(|| read("FailureTarget", false))
     }
 
     /// Tells the ending: at once that it is bound to come, and, when all is quiet, that it has.
@@ -165,7 +164,8 @@ impl Run<'_> {
             return false;
         }
         let restarts: i32 = self
-            .active()
+            .pods
+            .iter()
             .filter(|pod| matches!(pods::phase(pod), "Running" | "Pending"))
             .filter_map(|pod| pod.status.as_ref())
             .flat_map(|status| {
@@ -190,16 +190,20 @@ impl Run<'_> {
                 .map(|policy| policy.rules.as_slice())
                 .unwrap_or_default();
             for (number, rule) in rules.iter().enumerate() {
-                let among = rule.succeeded_indexes.as_deref().map(indexes::read);
+                let among = rule.succeeded_indexes.as_deref().map(|text| self.within(text));
                 let counted = among
                     .as_ref()
                     .map_or(self.succeeded.len(), |among| self.succeeded.intersection(among).count());
-                let needed = match (rule.succeeded_count, &among) {
-                    (Some(count), _) => usize::try_from(count).unwrap_or(usize::MAX),
-                    (None, Some(among)) => among.len(),
-                    (None, None) => usize::MAX,
+                // A rule without a count wants all of its indexes, as many of them as the job has.
+                let all = among.as_ref().map(BTreeSet::len).filter(|all| *all > 0);
+                let count = rule.succeeded_count.and_then(|count| usize::try_from(count).ok());
+                let needed = match (count, all) {
+                    (Some(count), Some(all)) => count.min(all),
+                    (Some(count), None) if among.is_none() => count,
+                    (None, Some(all)) => all,
+                    _ => usize::MAX,
                 };
-                if counted >= needed {
+                if counted >= needed && counted > 0 {
                     return Some(Ending {
                         message: format!("Matched rules at index {number}"),
                         ..met

@@ -5,10 +5,11 @@ use k8s_openapi::api::core::v1::Pod;
 use moorline_runtime::Seen;
 
 use super::Run;
-use super::instances::index_of;
-use crate::pods;
+use super::belonging::is_held;
+use crate::{pods, template};
 
-pub(crate) const FAILURE_COUNT: &str = "batch.kubernetes.io/job-index-failure-count";
+const FAILURE_COUNT: &str = "batch.kubernetes.io/job-index-failure-count";
+const IGNORED_COUNT: &str = "batch.kubernetes.io/job-index-ignored-failure-count";
 
 /// What the first rule that applies says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,28 +44,68 @@ impl Run<'_> {
         Verdict::Count
     }
 
-    /// Indexes that have failed more often than they may, or that a rule fails.
+    /// Indexes that have failed more often than they may, or that a rule fails. What a job stops when it ends has not
+    /// failed its index.
     pub(super) fn fail_indexes(&mut self) {
         let Some(limit) = self.spec.backoff_limit_per_index.filter(|_| self.is_indexed()) else {
             return;
         };
+        if self.ending().is_some() {
+            return;
+        }
         let mut failed = Vec::new();
-        for pod in self.pods.iter().filter(|pod| self.has_failed(pod)) {
-            let Some(index) = index_of(pod) else { continue };
+        for pod in self.pods.iter().filter(|pod| is_held(pod) && self.has_failed(pod)) {
+            let Some(index) = self.place_of(pod) else { continue };
             let at_once = self.policy_on(pod) == Verdict::FailIndex;
-            if at_once || (failures_before(pod) >= limit && self.policy_on(pod) == Verdict::Count) {
+            if at_once || (tries_before(pod).counted >= limit && self.policy_on(pod) == Verdict::Count) {
                 failed.push(index);
             }
         }
         self.failed.extend(failed);
     }
+
+    /// Writes on a pod how often its index has failed, by the pod that it replaces.
+    pub(super) fn tell_tries(&self, pod: &mut Pod, replaced: Option<&Seen<Pod>>) {
+        let mut tries = replaced.map(|replaced| tries_before(replaced)).unwrap_or_default();
+        match replaced.map(|replaced| self.policy_on(replaced)) {
+            None => {}
+            Some(Verdict::Ignore) => tries.ignored += 1,
+            Some(_) => tries.counted += 1,
+        }
+        template::label(&mut pod.metadata.annotations, FAILURE_COUNT, &tries.counted.to_string());
+        if tries.ignored > 0 {
+            template::label(&mut pod.metadata.annotations, IGNORED_COUNT, &tries.ignored.to_string());
+        }
+    }
 }
 
 /// How often the index of a pod had failed before the pod was made.
-pub(super) fn failures_before(pod: &Pod) -> i32 {
-    pods::annotation(&pod.metadata, FAILURE_COUNT)
-        .and_then(|count| count.parse().ok())
-        .unwrap_or(0)
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tries {
+    /// Those that count for `backoffLimitPerIndex`.
+    counted: i32,
+    /// Those that a rule ignores. They only make the next try wait.
+    ignored: i32,
+}
+
+impl Tries {
+    pub(super) fn all(self) -> i32 {
+        self.counted.saturating_add(self.ignored)
+    }
+}
+
+/// What a pod says of the tries before it.
+pub(super) fn tries_before(pod: &Pod) -> Tries {
+    let read = |key: &str| {
+        pods::annotation(&pod.metadata, key)
+            .and_then(|count| count.parse().ok())
+            .filter(|count| *count >= 0)
+            .unwrap_or(0)
+    };
+    Tries {
+        counted: read(FAILURE_COUNT),
+        ignored: read(IGNORED_COUNT),
+    }
 }
 
 /// What about a pod makes a rule apply.
@@ -73,11 +114,11 @@ fn applies(rule: &PodFailurePolicyRule, pod: &Seen<Pod>) -> Option<String> {
         return exit_code(codes, pod);
     }
     let conditions = pod.status.as_ref()?.conditions.as_deref()?;
-    let matched = rule.on_pod_conditions.iter().flatten().find(|pattern| {
-        let status = pattern.status.as_deref().unwrap_or("True");
-        conditions
-            .iter()
-            .any(|condition| condition.type_ == pattern.type_ && condition.status == status)
+    let matched = conditions.iter().find(|condition| {
+        let mut patterns = rule.on_pod_conditions.iter().flatten();
+        patterns.any(|pattern| {
+            condition.type_ == pattern.type_ && condition.status == pattern.status.as_deref().unwrap_or("True")
+        })
     })?;
     Some(format!(
         "Pod {}/{} has condition {}",

@@ -4,12 +4,15 @@
 //! end stands in the status. First its uid is written down as not yet counted, then the finalizer goes, then the
 //! counter moves and the uid is struck off; each of them is one reconcile, and a crash between any two loses nothing.
 
+mod backoff;
+mod belonging;
 mod conditions;
 mod counting;
 mod failure;
 mod indexes;
 mod instances;
 mod orphans;
+mod removal;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -22,7 +25,7 @@ use moorline_runtime::{Actor, EventType, Kind, Object, Planner, Seen, Snapshot, 
 
 use self::conditions::Ending;
 pub(crate) use self::orphans::OrphansOfJobs;
-use crate::claim::{Candidate, claim, selector_of};
+use crate::claim::selector_of;
 use crate::{pods, wake};
 
 pub(crate) const TRACKING: &str = "batch.kubernetes.io/job-tracking";
@@ -66,37 +69,44 @@ pub(crate) struct Run<'s> {
 fn run(snapshot: &Snapshot<Job>, draft: &mut Draft<Object>) -> Result<Verdict, Failure> {
     let job = snapshot.object();
     let spec = job.spec.clone().ok_or_else(|| Failure::terminal("spec is missing"))?;
-    if spec
-        .managed_by
-        .as_deref()
-        .is_some_and(|manager| manager != "kubernetes.io/job-controller")
-    {
+    if is_managed_elsewhere(job) {
         return Ok(Verdict::Stop {
             reason: "somebody else manages it".to_owned(),
         });
+    }
+    if conditions::is_finished(job) {
+        for pod in belonging::of(snapshot)?.iter().filter(|pod| belonging::is_held(pod)) {
+            let freed = belonging::without_tracking(pod.raw());
+            draft.put(snapshot.patch_value(pod.raw(), &freed, "the job is over")?);
+        }
+        return Ok(Verdict::Continue);
     }
     let selector = spec
         .selector
         .as_ref()
         .map_or(Ok(moorline_machinery::selector::LabelSelector::NOTHING), selector_of)?;
-    let pods: Vec<Seen<Pod>> = claim(snapshot, &selector, draft, |_| Candidate::Yes)?;
+    let pods = belonging::claim_pods(snapshot, &selector, draft)?;
     let status = job.status.clone().unwrap_or_default();
     let mut run = Run {
-        succeeded: indexes::read(status.completed_indexes.as_deref().unwrap_or_default()),
-        failed: indexes::read(status.failed_indexes.as_deref().unwrap_or_default()),
+        succeeded: BTreeSet::new(),
+        failed: BTreeSet::new(),
         snapshot,
         spec,
         pods,
         status,
     };
+    run.succeeded = run.within(run.status.completed_indexes.as_deref().unwrap_or_default());
+    run.failed = run.within(run.status.failed_indexes.as_deref().unwrap_or_default());
     run.release_counted(draft)?;
-    if run.ending().is_some_and(|ending| ending.is_final()) {
-        return Ok(Verdict::Continue);
-    }
     let verdict = run.advance(draft)?;
     let status = run.written();
     draft.put(snapshot.status(&status, run.summary())?);
     Ok(verdict)
+}
+
+fn is_managed_elsewhere(job: &Job) -> bool {
+    let manager = job.spec.as_ref().and_then(|spec| spec.managed_by.as_deref());
+    manager.is_some_and(|manager| manager != "kubernetes.io/job-controller")
 }
 
 impl Run<'_> {
@@ -110,6 +120,13 @@ impl Run<'_> {
 
     fn parallelism(&self) -> usize {
         usize::try_from(self.spec.parallelism.unwrap_or(1)).unwrap_or(0)
+    }
+
+    /// Of indexes as a text tells them, those that the job has: it may have had more.
+    fn within(&self, text: &str) -> BTreeSet<i32> {
+        let mut indexes = indexes::read(text);
+        indexes.retain(|index| *index < self.spec.completions.unwrap_or(0));
+        indexes
     }
 
     fn backoff_limit(&self) -> i32 {
@@ -164,32 +181,47 @@ impl Run<'_> {
         }
     }
 
-    /// Ends the job: what still runs is deleted, and the condition tells why.
+    /// Ends the job: what still runs is stopped, and the condition tells why.
     fn end(&mut self, ending: &Ending, draft: &mut Draft<Object>) -> Result<(), Failure> {
-        for pod in self.pods.iter().filter(|pod| pods::is_active(pod)) {
-            draft.put(
-                self.snapshot
-                    .delete(pod.raw(), format!("the job has ended: {}", ending.reason)),
-            );
+        let reason = format!("the job has ended: {}", ending.reason);
+        if ending.is_success {
+            self.dismiss(&reason, draft)?;
+        } else {
+            self.count_stopped();
+            for pod in self.active().filter(|pod| !belonging::is_newcomer(pod)) {
+                self.delete(pod, &reason, draft)?;
+            }
         }
         let is_quiet = self.pods.iter().all(|pod| pods::has_ended(pod)) && self.is_all_counted();
-        let before = self.ending().is_some();
         self.tell_ending(ending, is_quiet);
-        if !before {
-            let (event, note) = if ending.is_success {
-                (EventType::Normal, "Job completed".to_owned())
-            } else {
-                (EventType::Warning, ending.message.clone())
-            };
-            let reason = if ending.is_success { "Completed" } else { &ending.reason };
-            draft.put(self.snapshot.event(event, reason, &note)?);
+        if is_quiet {
+            self.announce(ending, draft)?;
         }
         Ok(())
     }
 
+    /// Tells people that the job is over.
+    fn announce(&self, ending: &Ending, draft: &mut Draft<Object>) -> Result<(), Failure> {
+        let snapshot = self.snapshot;
+        if !ending.is_success {
+            draft.put(snapshot.event(EventType::Warning, &ending.reason, &ending.message)?);
+            return Ok(());
+        }
+        if self
+            .spec
+            .completions
+            .is_some_and(|completions| self.successes() > completions)
+        {
+            let note = "Too many succeeded pods running after completion count reached";
+            draft.put(snapshot.event(EventType::Warning, "TooManySucceededPods", note)?);
+        }
+        draft.put(snapshot.event(EventType::Normal, "Completed", "Job completed")?);
+        Ok(())
+    }
+
     fn suspend(&mut self, draft: &mut Draft<Object>) -> Result<(), Failure> {
-        for pod in self.pods.iter().filter(|pod| pods::is_active(pod)) {
-            draft.put(self.snapshot.delete(pod.raw(), "the job is suspended"));
+        for pod in self.active() {
+            self.take_away(pod, "the job is suspended", draft)?;
         }
         if self.set_condition("Suspended", true, "JobSuspended", "Job suspended") {
             draft.put(self.snapshot.event(EventType::Normal, "Suspended", "Job suspended")?);

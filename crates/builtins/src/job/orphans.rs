@@ -5,8 +5,8 @@ use k8s_openapi::api::core::v1::Pod;
 use moorline_plan::{Draft, Failure, Verdict, transformer};
 use moorline_runtime::{Actor, Key, Kind, Object, Planner, Snapshot, Sources, Watches};
 
-use super::TRACKING;
-use super::counting::without_tracking;
+use super::belonging::without_tracking;
+use super::{TRACKING, is_managed_elsewhere};
 
 /// Lets go of pods whose job is gone or going.
 pub(crate) struct OrphansOfJobs;
@@ -43,11 +43,15 @@ fn release(snapshot: &Snapshot<Pod>, draft: &mut Draft<Object>) -> Result<Verdic
     if !pod.has_finalizer(TRACKING) {
         return Ok(Verdict::Continue);
     }
-    let owner = pod.controller().filter(|owner| &*owner.kind == "Job").cloned();
-    let job = match &owner {
+    let job = match pod.controller() {
+        // Whatever that means to a controller of another kind, it is theirs.
+        Some(owner) if &*owner.kind != "Job" || &*owner.api_version != "batch/v1" => return Ok(Verdict::Continue),
         Some(owner) => snapshot.get::<Job>(&owner.name)?.filter(|job| job.uid() == &*owner.uid),
         None => None,
     };
+    if job.as_ref().is_some_and(|job| is_managed_elsewhere(job)) {
+        return Ok(Verdict::Continue);
+    }
     if job.is_none_or(|job| job.is_deleting()) {
         draft.put(snapshot.patch_value(pod, &without_tracking(pod), "the job that would count it is gone")?);
     }
