@@ -1,7 +1,9 @@
 //! The jobs that a cron job has started: which of them run, which have finished, which may go.
 
+use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::{CronJob, CronJobStatus, Job, JobCondition};
 use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use moorline_plan::{Draft, Failure, Propagation, Step, StepKey};
 use moorline_runtime::{EventType, Object, Seen, Snapshot, Target};
 
@@ -31,6 +33,12 @@ impl<'s> History<'s> {
     /// The jobs that count as running.
     pub(super) fn active(&self) -> &[ObjectReference] {
         self.status.active.as_deref().unwrap_or_default()
+    }
+
+    /// Whether a job counts as running.
+    pub(super) fn is_active(&self, job: &Seen<Job>) -> bool {
+        let mut active = self.active().iter();
+        active.any(|known| known.uid.as_deref() == Some(job.uid()))
     }
 
     pub(super) fn is_child(&self, job: &Seen<Job>) -> bool {
@@ -68,10 +76,7 @@ impl<'s> History<'s> {
     /// Brings the list of jobs that run and the time of the last success up to date.
     pub(super) fn follow(&mut self, draft: &mut Draft<Object>) -> Result<(), Failure> {
         for job in self.jobs.clone() {
-            let is_listed = self
-                .active()
-                .iter()
-                .any(|known| known.uid.as_deref() == Some(job.uid()));
+            let is_listed = self.is_active(&job);
             if let Some(finish) = finish(&job) {
                 if is_listed {
                     let note = format!("Saw completed job: {}, condition: {}", job.name(), finish.type_);
@@ -85,6 +90,8 @@ impl<'s> History<'s> {
             } else if !is_listed && !job.is_deleting() {
                 if self.is_run(&job) {
                     self.status.active.get_or_insert_default().push(reference(&job));
+                    let served = self.time_of(&job).map(Time);
+                    self.status.last_schedule_time = self.status.last_schedule_time.take().max(served);
                 } else {
                     let name = job.name();
                     let note = format!("Saw a job that the controller did not create or forgot: {name}");
@@ -129,6 +136,13 @@ impl<'s> History<'s> {
         let minute = name.and_then(|rest| rest.strip_prefix('-'));
         minute.is_some_and(|minute| minute.parse::<i64>().is_ok())
             && pods::annotation(&job.metadata, SCHEDULED_AT).is_some()
+    }
+
+    /// The time that a run of the schedule serves, if it can be one.
+    fn time_of(&self, job: &Seen<Job>) -> Option<Timestamp> {
+        let created = self.snapshot.object().metadata.creation_timestamp.as_ref()?.0;
+        let time: Timestamp = pods::annotation(&job.metadata, SCHEDULED_AT)?.parse().ok()?;
+        (created..=self.snapshot.now()).contains(&time).then_some(time)
     }
 
     fn delete(&mut self, job: &Seen<Job>, reason: &str, draft: &mut Draft<Object>) -> Result<StepKey<Target>, Failure> {

@@ -70,17 +70,17 @@ fn start_due(history: &mut History<'_>, draft: &mut Draft<Object>) -> Result<Ver
         return Ok(Verdict::Continue);
     };
     if let Passed::Many(_) = times.passed {
-        let note =
-            "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew".to_owned();
-        draft.put(snapshot.event(EventType::Warning, "TooManyMissedTimes", &note)?);
+        let note = "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew";
+        draft.put(snapshot.event(EventType::Warning, "TooManyMissedTimes", note)?);
     }
     let Some(due) = times.passed.last() else {
         return Ok(times.look_again(now));
     };
     let name = format!("{}-{}", snapshot.raw().name(), due.as_second() / 60);
     if let Some(job) = snapshot.get::<Job>(&name)? {
-        // If it is somebody else's, the time is neither over nor can it be served.
-        if history.is_child(&job) {
+        // A job that runs stands for its time already. One of somebody else's is in the way: the time is neither over
+        // nor can it be served.
+        if history.is_child(&job) && !history.is_active(&job) {
             history.status.last_schedule_time = Some(Time(due));
         }
         return Ok(times.look_again(now));
