@@ -14,7 +14,7 @@ use jiff::tz::TimeZone;
 use k8s_openapi::api::batch::v1::{CronJob, CronJobSpec, CronJobStatus, Job};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use moorline_plan::{Draft, Failure, StepKey, Verdict, transformer};
-use moorline_runtime::{Actor, EventType, Object, Planner, Snapshot, Target, Watches};
+use moorline_runtime::{Actor, EventType, Failed, Kind, Object, Planner, Snapshot, Target, Watches};
 
 use self::history::History;
 use self::schedule::{Passed, Schedule};
@@ -40,10 +40,23 @@ impl Actor for CronJobs {
             .owns::<Job>()
             .while_deleted()
             .without_conditions()
+            .naming_failures(failures)
     }
 
     fn plan(&self, plan: Planner<CronJob>) -> Planner<CronJob> {
         plan.transformer(transformer("schedule", keep_schedule))
+    }
+}
+
+/// The events that tell of jobs that could not be made or taken away.
+fn failures(failed: &Failed<'_>) -> Option<(String, String)> {
+    if failed.step.target.kind != Kind::of::<Job>() {
+        return None;
+    }
+    match failed.step.action.verb() {
+        "create" => Some(("FailedCreate".to_owned(), format!("Error creating job: {}", failed.why))),
+        "delete" => Some(("FailedDelete".to_owned(), format!("Error deleting job: {}", failed.why))),
+        _ => None,
     }
 }
 

@@ -45,6 +45,7 @@ impl Actor for Jobs {
             .owns::<Pod>()
             .maps::<Pod>(wake::selecting(Kind::of::<Job>()))
             .without_conditions()
+            .naming_failures(pods::failures)
     }
 
     fn plan(&self, plan: Planner<Job>) -> Planner<Job> {
