@@ -61,9 +61,18 @@ pub(super) fn stateful_set(fields: &mut Map<String, Value>) {
     absent(spec, "revisionHistoryLimit", || json!(10));
     empty(spec, "podManagementPolicy", || json!("OrderedReady"));
     let strategy = object_at(spec, "updateStrategy");
-    empty(strategy, "type", || json!("RollingUpdate"));
-    if is(strategy, "type", "RollingUpdate") {
-        absent(object_at(strategy, "rollingUpdate"), "partition", || json!(0));
+    let is_given = strategy
+        .get("type")
+        .is_some_and(|given| !given.is_null() && given != "");
+    // Who names the strategy and gives it no settings has none: that is another way of updating than a partition of 0.
+    if !is_given {
+        strategy.insert("type".to_owned(), json!("RollingUpdate"));
+        object_at(strategy, "rollingUpdate");
+    }
+    if is(strategy, "type", "RollingUpdate")
+        && let Some(rolling) = part(strategy, "rollingUpdate")
+    {
+        absent(rolling, "partition", || json!(0));
     }
     let retention = object_at(spec, "persistentVolumeClaimRetentionPolicy");
     empty(retention, "whenDeleted", || json!("Retain"));
@@ -150,5 +159,32 @@ pub(super) fn cron_job(fields: &mut Map<String, Value>) {
         .and_then(|job| part(job, "template"))
     {
         pod::template(template);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stateful_set_that_names_its_strategy_is_given_no_settings_for_it() {
+        let strategy = |given: Value| {
+            let mut fields = Map::from_iter([("spec".to_owned(), json!({ "updateStrategy": given }))]);
+            stateful_set(&mut fields);
+            fields["spec"]["updateStrategy"].take()
+        };
+        let filled_in = json!({ "type": "RollingUpdate", "rollingUpdate": { "partition": 0 } });
+        assert_eq!(strategy(json!(null)), filled_in);
+        assert_eq!(strategy(json!({ "type": "" })), filled_in);
+        assert_eq!(strategy(json!({ "rollingUpdate": {} })), filled_in);
+        assert_eq!(
+            strategy(json!({ "type": "RollingUpdate", "rollingUpdate": {} })),
+            filled_in
+        );
+        assert_eq!(
+            strategy(json!({ "type": "RollingUpdate" })),
+            json!({ "type": "RollingUpdate" })
+        );
+        assert_eq!(strategy(json!({ "type": "OnDelete" })), json!({ "type": "OnDelete" }));
     }
 }
