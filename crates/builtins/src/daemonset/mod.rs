@@ -14,7 +14,7 @@ use moorline_runtime::{Actor, EventType, Key, Kind, Object, Planner, Seen, Snaps
 use crate::claim::{Candidate, claim, selector_of};
 use crate::pods::{self, Availability};
 use crate::replicas::{look_again, positive};
-use crate::revisions::{REVISION_HASH, Revisions};
+use crate::revisions::{Mark, REVISION_HASH, Revisions, named_after};
 use crate::{placement, template, wake};
 
 /// Runs daemon sets.
@@ -32,6 +32,7 @@ impl Actor for DaemonSets {
             .owns::<Pod>()
             .owns::<ControllerRevision>()
             .maps::<Pod>(wake::selecting(Kind::of::<DaemonSet>()))
+            .maps::<ControllerRevision>(named_after)
             .maps::<Node>(everyone)
             .without_conditions()
     }
@@ -101,7 +102,7 @@ impl<'s> Set<'s> {
             .clone()
             .ok_or_else(|| Failure::terminal("spec is missing"))?;
         let collisions = object.status.as_ref().and_then(|status| status.collision_count);
-        let revisions = Revisions::observe(snapshot, &spec.selector, &spec.template, collisions, draft)?;
+        let revisions = Revisions::observe(snapshot, Mark::Hash, &spec.selector, &spec.template, collisions, draft)?;
         let template = spec.template.spec.clone().unwrap_or_default();
         let tolerations = tolerations(&template);
         let mut nodes: BTreeMap<String, OnNode> = BTreeMap::new();
@@ -152,7 +153,7 @@ impl<'s> Set<'s> {
     }
 
     fn is_updated(&self, pod: &Seen<Pod>) -> bool {
-        pod.raw().label(REVISION_HASH) == Some(&self.revisions.update.hash)
+        pod.raw().label(REVISION_HASH) == Some(&self.revisions.update.mark)
     }
 
     /// One pod on each node that wants one, none elsewhere. Pods that have ended are replaced.
@@ -199,11 +200,12 @@ impl<'s> Set<'s> {
         pod.metadata.generate_name = Some(prefix.clone());
         pod.metadata.name = Some(self.snapshot.fresh_name(&prefix, node_number(node, *fresh)));
         *fresh += 1;
-        template::label(&mut pod.metadata.labels, REVISION_HASH, &self.revisions.update.hash);
+        template::label(&mut pod.metadata.labels, REVISION_HASH, &self.revisions.update.mark);
         let spec = pod.spec.get_or_insert_default();
         spec.tolerations = Some(tolerations(spec));
         bind_to(spec, node);
         let key = draft.put(self.snapshot.create(&pod, format!("node {node} has none"))?);
+        self.revisions.come_first(&key, draft)?;
         let told = format!("Created pod: {}", pod.metadata.name.unwrap_or_default());
         let event = draft.put(self.snapshot.event(EventType::Normal, "SuccessfulCreate", &told)?);
         draft.after(&event, &key)?;

@@ -46,7 +46,7 @@ impl Set<'_> {
         let mut pod = pods::of_template(&revision.template);
         let name = self.pod_name(ordinal);
         self.identify(ordinal, &mut pod);
-        template::label(&mut pod.metadata.labels, REVISION_HASH, &revision.name);
+        template::label(&mut pod.metadata.labels, REVISION_HASH, &revision.mark);
         let mut claims = Vec::new();
         for (_, claim) in self.claims_of(ordinal) {
             let claim_name = claim.metadata.name.clone().unwrap_or_default();
@@ -60,6 +60,7 @@ impl Set<'_> {
             }
         }
         let key = draft.put(self.snapshot.create(&pod, format!("instance {name} is missing"))?);
+        self.revisions.come_first(&key, draft)?;
         for claim in &claims {
             draft.after(&key, claim)?;
         }

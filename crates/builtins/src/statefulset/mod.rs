@@ -20,7 +20,7 @@ use crate::claim::{Candidate, claim, selector_of};
 use crate::deployment::{Rounding, scaled};
 use crate::pods::{self, Availability};
 use crate::replicas::look_again;
-use crate::revisions::{REVISION_HASH, Revision, Revisions};
+use crate::revisions::{Mark, REVISION_HASH, Revision, Revisions, named_after};
 use crate::wake;
 
 /// Runs stateful sets.
@@ -38,6 +38,7 @@ impl Actor for StatefulSets {
             .owns::<Pod>()
             .owns::<ControllerRevision>()
             .maps::<Pod>(wake::selecting(Kind::of::<StatefulSet>()))
+            .maps::<ControllerRevision>(named_after)
             .sees::<PersistentVolumeClaim>()
             .without_conditions()
     }
@@ -85,7 +86,7 @@ impl<'s> Set<'s> {
             .ok_or_else(|| Failure::terminal("spec is missing"))?;
         let status = object.status.as_ref();
         let collisions = status.and_then(|status| status.collision_count);
-        let revisions = Revisions::observe(snapshot, &spec.selector, &spec.template, collisions, draft)?;
+        let revisions = Revisions::observe(snapshot, Mark::Name, &spec.selector, &spec.template, collisions, draft)?;
         let current = status
             .and_then(|status| status.current_revision.as_deref())
             .and_then(|name| revisions.get(name));
@@ -264,8 +265,7 @@ impl<'s> Set<'s> {
             .filter(|ordinal| *ordinal >= self.first() + self.partition())
         {
             let Some(pod) = self.pods.get(&ordinal) else { continue };
-            let is_old = pod.raw().label(REVISION_HASH) != Some(&target.hash)
-                && pod.raw().label(REVISION_HASH) != Some(&target.name);
+            let is_old = !target.made(pod.raw());
             if pod.is_deleting() {
                 continue;
             }

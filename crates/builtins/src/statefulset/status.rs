@@ -8,14 +8,14 @@ use moorline_runtime::{Object, Seen};
 use super::Set;
 use crate::pods;
 use crate::replicas::positive;
-use crate::revisions::{REVISION_HASH, Revision};
+use crate::revisions::Revision;
 
 pub(crate) fn write(set: &Set<'_>, draft: &mut Draft<Object>) -> Result<(), Failure> {
     let there: Vec<&Seen<Pod>> = set.pods.values().filter(|pod| !pods::has_ended(pod)).collect();
     let count = |wanted: &dyn Fn(&Seen<Pod>) -> bool| {
         i32::try_from(there.iter().filter(|pod| wanted(pod)).count()).unwrap_or(i32::MAX)
     };
-    let of = |revision: &Revision| count(&|pod| !pod.is_deleting() && is_of(pod, revision));
+    let of = |revision: &Revision| count(&|pod| !pod.is_deleting() && revision.made(pod.raw()));
     let ready = count(&|pod| pods::is_ready(pod));
     let update = &set.revisions.update;
     let updated = of(update);
@@ -41,10 +41,4 @@ pub(crate) fn write(set: &Set<'_>, draft: &mut Draft<Object>) -> Result<(), Fail
             .status(&status, format!("{ready} of {} instances are ready", set.replicas()))?,
     );
     Ok(())
-}
-
-fn is_of(pod: &Seen<Pod>, revision: &Revision) -> bool {
-    pod.raw()
-        .label(REVISION_HASH)
-        .is_some_and(|label| label == revision.name || label == revision.hash)
 }
