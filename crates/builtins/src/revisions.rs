@@ -60,7 +60,8 @@ impl Revisions {
         collisions: Option<i32>,
         draft: &mut Draft<Object>,
     ) -> Result<Self, Failure> {
-        let mut known: Vec<Seen<ControllerRevision>> = claim(snapshot, &selector_of(selector)?, draft, |_| Candidate::Yes)?;
+        let mut known: Vec<Seen<ControllerRevision>> =
+            claim(snapshot, &selector_of(selector)?, draft, |_| Candidate::Yes)?;
         known.sort_by_key(|revision| {
             let created = revision.metadata.creation_timestamp.as_ref().map(|time| time.0);
             (revision.revision, created, revision.name().to_owned())

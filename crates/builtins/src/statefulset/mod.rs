@@ -13,11 +13,11 @@ use std::collections::{BTreeMap, HashSet};
 
 use k8s_openapi::api::apps::v1::{ControllerRevision, StatefulSet, StatefulSetSpec};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
-use moorline_plan::{Draft, Failure, Verdict, transformer};
-use moorline_runtime::{Actor, Kind, Object, Planner, Seen, Snapshot, Watches};
+use moorline_plan::{Draft, Failure, StepKey, Verdict, transformer};
+use moorline_runtime::{Actor, Kind, Object, Planner, Seen, Snapshot, Target, Watches};
 
+use self::instance::Making;
 use crate::claim::{Candidate, claim, selector_of};
-use crate::deployment::{Rounding, scaled};
 use crate::pods::{self, Availability};
 use crate::replicas::look_again;
 use crate::revisions::{Mark, REVISION_HASH, Revision, Revisions, named_after};
@@ -39,8 +39,10 @@ impl Actor for StatefulSets {
             .owns::<ControllerRevision>()
             .maps::<Pod>(wake::selecting(Kind::of::<StatefulSet>()))
             .maps::<ControllerRevision>(named_after)
-            .sees::<PersistentVolumeClaim>()
+            .maps::<PersistentVolumeClaim>(claims::set_of)
             .without_conditions()
+            // One that is deleted in the foreground still tells how many are left.
+            .while_deleted()
     }
 
     fn plan(&self, plan: Planner<StatefulSet>) -> Planner<StatefulSet> {
@@ -60,9 +62,10 @@ pub(crate) struct Set<'s> {
 
 fn keep_instances(snapshot: &Snapshot<StatefulSet>, draft: &mut Draft<Object>) -> Result<Verdict, Failure> {
     let set = Set::observe(snapshot, draft)?;
+    let mut leaving = None;
     if !snapshot.raw().is_deleting() {
-        set.keep(draft)?;
-        set.claims(draft)?;
+        let before_shrinking = set.claims(draft)?;
+        leaving = set.keep(&before_shrinking, draft)?;
         let used: HashSet<String> = set
             .pods
             .values()
@@ -72,7 +75,7 @@ fn keep_instances(snapshot: &Snapshot<StatefulSet>, draft: &mut Draft<Object>) -
         set.revisions
             .clean_up(snapshot, &used, set.spec.revision_history_limit, draft);
     }
-    status::write(&set, draft)?;
+    status::write(&set, leaving, draft)?;
     let pods: Vec<Seen<Pod>> = set.pods.values().cloned().collect();
     Ok(look_again(set.min_ready(), &pods, snapshot.now()))
 }
@@ -91,10 +94,18 @@ impl<'s> Set<'s> {
             .and_then(|status| status.current_revision.as_deref())
             .and_then(|name| revisions.get(name));
         let current = current.unwrap_or_else(|| revisions.update.clone());
-        let claimed: Vec<Seen<Pod>> = claim(snapshot, &selector_of(&spec.selector)?, draft, |_| Candidate::Yes)?;
+        let name = snapshot.raw().name();
+        let candidate = |pod: &Seen<Pod>| {
+            if instance::is_member(name, pod.name()) {
+                Candidate::Yes
+            } else {
+                Candidate::No
+            }
+        };
+        let claimed: Vec<Seen<Pod>> = claim(snapshot, &selector_of(&spec.selector)?, draft, candidate)?;
         let pods = claimed
             .into_iter()
-            .filter_map(|pod| Some((instance::ordinal(snapshot.raw().name(), pod.name())?, pod)))
+            .filter_map(|pod| Some((instance::ordinal(name, pod.name())?, pod)))
             .collect();
         Ok(Self {
             snapshot,
@@ -137,37 +148,21 @@ impl<'s> Set<'s> {
             == Some("OnDelete")
     }
 
-    fn partition(&self) -> i32 {
-        let rolling = self
-            .spec
-            .update_strategy
-            .as_ref()
-            .and_then(|strategy| strategy.rolling_update.as_ref());
-        rolling.and_then(|rolling| rolling.partition).unwrap_or(0)
-    }
-
-    /// How many instances may be away at once while an update is under way.
-    fn most_unavailable(&self) -> usize {
-        let rolling = self
-            .spec
-            .update_strategy
-            .as_ref()
-            .and_then(|strategy| strategy.rolling_update.as_ref());
-        let most = rolling.and_then(|rolling| rolling.max_unavailable.as_ref());
-        most.map_or(1, |most| {
-            usize::try_from(scaled(most, self.replicas(), Rounding::Up))
-                .unwrap_or(1)
-                .max(1)
-        })
+    /// From which instance on an update goes; none if the strategy has no settings.
+    fn partition(&self) -> Option<i32> {
+        let strategy = self.spec.update_strategy.as_ref()?;
+        Some(strategy.rolling_update.as_ref()?.partition.unwrap_or(0))
     }
 
     /// The revision that an instance is made of.
     ///
-    /// Instances below the partition keep the current one, also when they are lost and made again.
+    /// Instances below the partition keep the current one, also when they are lost and made again. Without a partition,
+    /// so do as many as were of the current one at the last look: those that the update has not come to.
     fn revision_for(&self, ordinal: i32) -> &Revision {
-        let is_updating = self.current.name != self.revisions.update.name;
-        let below_partition = !self.is_updated_by_hand() && ordinal < self.first() + self.partition();
-        if is_updating && below_partition {
+        let status = self.snapshot.object().status.as_ref();
+        let current = || status.and_then(|status| status.current_replicas).unwrap_or(0);
+        let kept = self.partition().unwrap_or_else(current);
+        if !self.is_updated_by_hand() && ordinal < self.first().saturating_add(kept) {
             &self.current
         } else {
             &self.revisions.update
@@ -178,111 +173,91 @@ impl<'s> Set<'s> {
         pods::availability(pod, self.min_ready(), self.snapshot.now()) == Availability::Available
     }
 
-    /// Brings the instances to what is wanted, as far as order allows for now.
-    fn keep(&self, draft: &mut Draft<Object>) -> Result<(), Failure> {
+    /// Brings the instances to what is wanted, as far as order allows for now. Returns the one that goes to be updated.
+    fn keep(&self, before_shrinking: &[StepKey<Target>], draft: &mut Draft<Object>) -> Result<Option<i32>, Failure> {
         let ordered = !self.is_parallel();
+        let mut is_any_refused = false;
         // What is to be there, from the first.
         for ordinal in self.ordinals() {
             let Some(pod) = self.pods.get(&ordinal) else {
-                self.create(ordinal, draft)?;
+                is_any_refused |= self.create(ordinal, draft)? == Making::Refused;
                 if ordered {
-                    return Ok(());
+                    return Ok(None);
                 }
                 continue;
             };
             if pods::has_ended(pod) && !pod.is_deleting() {
                 let reason = format!("it has ended as {} and is made again", pods::phase(pod));
-                draft.put(self.snapshot.delete(pod.raw(), reason));
+                self.delete(pod, reason, draft)?;
                 if ordered {
-                    return Ok(());
+                    return Ok(None);
                 }
                 continue;
             }
             self.repair(ordinal, pod, draft)?;
-            if ordered && (pod.is_deleting() || !self.is_available(pod)) {
-                return Ok(());
+            if ordered && !self.is_well(pod) {
+                return Ok(None);
             }
+        }
+        if is_any_refused {
+            return Ok(None);
         }
         // What is too much, from the last.
         let wanted = self.ordinals();
-        let mut condemned: Vec<(&i32, &Seen<Pod>)> = self
-            .pods
-            .iter()
-            .filter(|(ordinal, _)| !wanted.contains(ordinal))
-            .collect();
-        condemned.reverse();
-        let any_condemned = !condemned.is_empty();
-        let is_healthy = |pod: &Seen<Pod>| pods::is_ready(pod) && !pod.is_deleting();
-        let first_unhealthy = self
-            .pods
-            .iter()
-            .find(|(_, pod)| !is_healthy(pod))
-            .map(|(ordinal, _)| ordinal);
+        let condemned = self.pods.iter().rev().filter(|(ordinal, _)| !wanted.contains(ordinal));
+        let mut condemned = condemned.peekable();
+        let any_condemned = condemned.peek().is_some();
+        let first_unwell = self.pods.iter().find(|(_, pod)| !self.is_well(pod));
+        let first_unwell = first_unwell.map(|(ordinal, _)| ordinal);
         for (ordinal, pod) in condemned {
+            // One that is not well may be what keeps the others up: nothing goes but the first of those that are not.
+            let is_waited_for = pod.is_deleting() || (!self.is_well(pod) && Some(ordinal) != first_unwell);
+            if ordered && is_waited_for {
+                return Ok(None);
+            }
             if pod.is_deleting() {
-                if ordered {
-                    return Ok(());
-                }
                 continue;
             }
-            // One that is not well may be what keeps the others up: nothing goes but the first of those that are not.
-            if ordered && !is_healthy(pod) && Some(ordinal) != first_unhealthy {
-                return Ok(());
+            let reason = format!("only {} replicas are wanted", self.replicas());
+            let deleted = self.delete(pod, reason, draft)?;
+            for claim in before_shrinking {
+                draft.after(&deleted, claim)?;
             }
-            draft.put(
-                self.snapshot
-                    .delete(pod.raw(), format!("only {} replicas are wanted", self.replicas())),
-            );
             if ordered {
-                return Ok(());
+                return Ok(None);
             }
         }
         if any_condemned && ordered {
-            return Ok(());
+            return Ok(None);
         }
-        self.update(draft);
-        Ok(())
+        self.update(draft)
     }
 
-    /// Deletes instances of another revision, from the last, while the others hold out. They come back updated.
-    fn update(&self, draft: &mut Draft<Object>) {
+    /// Whether an instance can be counted on and is there to stay.
+    fn is_well(&self, pod: &Seen<Pod>) -> bool {
+        !pod.is_deleting() && self.is_available(pod)
+    }
+
+    /// Deletes the last instance that is of another revision, if all behind it are updated and well. It comes back
+    /// updated. How those before it fare does not matter: the update may be what mends them.
+    fn update(&self, draft: &mut Draft<Object>) -> Result<Option<i32>, Failure> {
         if self.is_updated_by_hand() {
-            return;
+            return Ok(None);
         }
         let target = &self.revisions.update;
-        let mut away = self
-            .ordinals()
-            .filter(|ordinal| {
-                self.pods
-                    .get(ordinal)
-                    .is_none_or(|pod| pod.is_deleting() || !self.is_available(pod))
-            })
-            .count();
-        let room = self.most_unavailable();
-        for ordinal in self
-            .ordinals()
-            .rev()
-            .filter(|ordinal| *ordinal >= self.first() + self.partition())
-        {
-            let Some(pod) = self.pods.get(&ordinal) else { continue };
-            let is_old = !target.made(pod.raw());
-            if pod.is_deleting() {
-                continue;
+        let first = self.first().saturating_add(self.partition().unwrap_or(0));
+        for ordinal in self.ordinals().rev().take_while(|ordinal| *ordinal >= first) {
+            let Some(pod) = self.pods.get(&ordinal) else {
+                return Ok(None);
+            };
+            if !target.made(pod.raw()) && !pod.is_deleting() {
+                self.delete(pod, format!("it is not of revision {}", target.name), draft)?;
+                return Ok(Some(ordinal));
             }
-            let is_away = !self.is_available(pod);
-            if is_old && (is_away || away < room) {
-                draft.put(
-                    self.snapshot
-                        .delete(pod.raw(), format!("it is not of revision {}", target.name)),
-                );
-                away += usize::from(!is_away);
-                if is_away && room == 1 {
-                    return;
-                }
-            }
-            if away >= room {
-                return;
+            if !self.is_well(pod) {
+                return Ok(None);
             }
         }
+        Ok(None)
     }
 }

@@ -8,28 +8,32 @@ use moorline_runtime::{Object, Seen};
 use super::Set;
 use crate::pods;
 use crate::replicas::positive;
-use crate::revisions::Revision;
 
-pub(crate) fn write(set: &Set<'_>, draft: &mut Draft<Object>) -> Result<(), Failure> {
-    let there: Vec<&Seen<Pod>> = set.pods.values().filter(|pod| !pods::has_ended(pod)).collect();
-    let count = |wanted: &dyn Fn(&Seen<Pod>) -> bool| {
-        i32::try_from(there.iter().filter(|pod| wanted(pod)).count()).unwrap_or(i32::MAX)
+/// Plans the status. The instance that is `leaving` to be updated is not of the current revision any more: which
+/// revision it is made of anew may go by this count.
+pub(crate) fn write(set: &Set<'_>, leaving: Option<i32>, draft: &mut Draft<Object>) -> Result<(), Failure> {
+    let count = |wanted: &dyn Fn(i32, &Seen<Pod>) -> bool| {
+        let counted = set.pods.iter().filter(|(ordinal, pod)| wanted(**ordinal, pod));
+        i32::try_from(counted.count()).unwrap_or(i32::MAX)
     };
-    let of = |revision: &Revision| count(&|pod| !pod.is_deleting() && revision.made(pod.raw()));
-    let ready = count(&|pod| pods::is_ready(pod));
+    let is_ready = |pod: &Seen<Pod>| pods::phase(pod) == "Running" && pods::is_ready(pod);
+    let all = count(&|_, _| true);
+    let ready = count(&|_, pod| is_ready(pod));
     let update = &set.revisions.update;
-    let updated = of(update);
+    let updated = count(&|_, pod| !pod.is_deleting() && update.made(pod.raw()));
     // An update is over when every instance is of it and ready; then it is the current revision.
-    let is_over = updated == set.replicas() && ready == set.replicas() && count(&|_| true) == set.replicas();
+    let is_over = updated == set.replicas() && ready == set.replicas() && all == set.replicas();
     let is_rolled = !set.is_updated_by_hand() && is_over;
     let current = if is_rolled { update } else { &set.current };
+    let is_current =
+        |ordinal, pod: &Seen<Pod>| !pod.is_deleting() && current.made(pod.raw()) && Some(ordinal) != leaving;
     let before = set.snapshot.object().status.clone().unwrap_or_default();
     let status = StatefulSetStatus {
         observed_generation: Some(set.snapshot.raw().generation()),
-        replicas: count(&|_| true),
+        replicas: all,
         ready_replicas: positive(ready),
-        available_replicas: Some(count(&|pod| set.is_available(pod))),
-        current_replicas: positive(of(current)),
+        available_replicas: Some(count(&|_, pod| is_ready(pod) && set.is_available(pod))),
+        current_replicas: positive(count(&is_current)),
         updated_replicas: positive(updated),
         current_revision: Some(current.name.clone()),
         update_revision: Some(update.name.clone()),
