@@ -11,6 +11,7 @@ use moorline_runtime::{Key, Object, Seen, Snapshot, Sources, Target};
 use serde_json::{Value, json};
 
 use crate::claim::{Candidate, claim, selector_of};
+use crate::daemonset::FAILED_DAEMONS;
 use crate::template;
 
 /// The label by which a pod tells the revision that it was made of.
@@ -231,8 +232,9 @@ fn mark_of(revision: &Seen<ControllerRevision>, mark: Mark) -> String {
 
 /// The annotations that a revision has from its set: `kubectl rollout history` reads the cause of a change there.
 fn annotations_of(set: &Object) -> Option<BTreeMap<String, String>> {
-    let annotations: BTreeMap<String, String> =
+    let mut annotations: BTreeMap<String, String> =
         serde_json::from_value(set.value()["metadata"]["annotations"].take()).unwrap_or_default();
+    annotations.remove(FAILED_DAEMONS);
     (!annotations.is_empty()).then_some(annotations)
 }
 
