@@ -429,3 +429,26 @@ async fn somebody_elses_revision_that_says_the_same_is_no_collision_and_one_that
     assert_ne!(status.update_revision.as_ref(), Some(&name));
     assert_eq!(Some(&pod.labels()[HASH]), status.update_revision.as_ref());
 }
+
+#[tokio::test]
+async fn a_set_that_goes_after_its_instances_tells_how_many_are_left() {
+    let world = World::new(Pods::BecomeReady).await;
+    world.create::<StatefulSet>(stateful_set(2, json!({}))).await;
+    wait_for_ready(&world, 2).await;
+    world.patch::<Pod>("db-0", held()).await;
+    let _ = world
+        .api::<StatefulSet>()
+        .delete("db", &DeleteParams::foreground())
+        .await
+        .unwrap();
+    eventually("one is left", || async {
+        let set: StatefulSet = world.get("db").await?;
+        (set.metadata.deletion_timestamp.is_some() && set.status?.replicas == 1).then_some(())
+    })
+    .await;
+    let_go::<Pod>(&world, "db-0").await;
+    eventually("the set is gone", || async {
+        world.get::<StatefulSet>("db").await.is_none().then_some(())
+    })
+    .await;
+}
