@@ -117,6 +117,22 @@ async fn an_instance_whose_claim_is_being_deleted_waits_for_the_claim_to_be_gone
 }
 
 #[tokio::test]
+async fn a_claim_that_an_instance_waits_for_is_made_again_as_soon_as_it_is_gone() {
+    let world = World::new(Pods::Wait).await;
+    world.create::<StatefulSet>(stateful_set(1, json!({}))).await;
+    eventually("the instance is pending", || async { world.get::<Pod>("db-0").await }).await;
+    let before: PersistentVolumeClaim = world.get("data-db-0").await.unwrap();
+    world.patch::<PersistentVolumeClaim>("data-db-0", held()).await;
+    delete::<PersistentVolumeClaim>(&world, "data-db-0").await;
+    let_go::<PersistentVolumeClaim>(&world, "data-db-0").await;
+    eventually("another claim", || async {
+        let claim: PersistentVolumeClaim = world.get("data-db-0").await?;
+        (claim.uid() != before.uid()).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_change_reaches_instances_that_are_all_at_once_although_one_of_them_is_ill() {
     let world = World::new(Pods::BecomeReady).await;
     world

@@ -113,10 +113,10 @@ impl Set<'_> {
             deleted.with_the_set.then_some(set)
         };
         let is_right = may_own.iter().all(|ours| {
-            let is_wanted = wanted.is_some_and(|wanted| wanted.uid() == ours.uid());
+            let shall_own = wanted.is_some_and(|wanted| wanted.uid() == ours.uid());
             match owners.iter().find(|owner| *owner.uid == *ours.uid()) {
-                Some(owner) => is_wanted && owner.controller,
-                None => !is_wanted,
+                Some(owner) => shall_own && owner.controller,
+                None => !shall_own,
             }
         });
         if !is_right || pods::phase(pod) == "Pending" {
