@@ -468,3 +468,24 @@ async fn a_set_that_goes_after_its_instances_tells_how_many_are_left() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn an_instance_whose_labels_are_taken_away_is_let_go_and_taken_back_with_them() {
+    let world = World::new(Pods::BecomeReady).await;
+    world.create::<StatefulSet>(stateful_set(1, json!({}))).await;
+    wait_for_ready(&world, 1).await;
+    let before: Pod = world.get("db-0").await.unwrap();
+    let owners = |wanted: usize| {
+        let world = &world;
+        async move {
+            let pod: Pod = world.get("db-0").await?;
+            (pod.owner_references().len() == wanted).then_some(pod)
+        }
+    };
+    let labels = |app: Value| json!({ "metadata": { "labels": { "app": app } } });
+    world.patch::<Pod>("db-0", labels(Value::Null)).await;
+    eventually("it is let go", || owners(0)).await;
+    world.patch::<Pod>("db-0", labels("db".into())).await;
+    let after = eventually("it is taken back", || owners(1)).await;
+    assert_eq!(after.uid(), before.uid());
+}

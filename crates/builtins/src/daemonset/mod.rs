@@ -38,6 +38,7 @@ impl Actor for DaemonSets {
             .maps::<ControllerRevision>(named_after)
             .maps::<Node>(everyone)
             .without_conditions()
+            .naming_failures(pods::failures)
     }
 
     fn plan(&self, plan: Planner<DaemonSet>) -> Planner<DaemonSet> {

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimVolumeSource, Pod, Volume};
 use moorline_plan::{Draft, Failure, StepKey};
-use moorline_runtime::{EventType, Object, Seen, Target};
+use moorline_runtime::{EventType, Failed, Kind, Object, Seen, Target};
 
 use super::Set;
 use crate::revisions::REVISION_HASH;
@@ -29,12 +29,32 @@ fn digits<'p>(set: &str, pod: &'p str) -> Option<&'p str> {
     is_number.then_some(number)
 }
 
+/// The events that tell of pods that could not be made or taken away.
+pub(crate) fn failures(failed: &Failed<'_>) -> Option<(String, String)> {
+    if failed.step.target.kind != Kind::of::<Pod>() {
+        return None;
+    }
+    let verb = match failed.step.action.verb() {
+        "create" => "Create",
+        "delete" => "Delete",
+        _ => return None,
+    };
+    let pod = failed.step.desired().or(failed.step.base())?;
+    let set = pod.controller().map(|owner| &*owner.name).unwrap_or_default();
+    let note = format!(
+        "{verb} Pod {} in StatefulSet {set} failed error: {}",
+        pod.name(),
+        failed.why
+    );
+    Some((format!("Failed{verb}"), note))
+}
+
 /// What came of the wish to make an instance.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Making {
     /// It is planned.
     Planned,
-    /// A claim of the instance that had its name before is to go with that one first.
+    /// Somebody has its name who is let go, or a claim of the instance that had it before is to go with that one first.
     Waiting,
     /// It cannot be made now, as the set's events say.
     Refused,
@@ -69,6 +89,11 @@ impl Set<'_> {
         let name = self.pod_name(ordinal);
         self.identify(ordinal, &mut pod);
         template::label(&mut pod.metadata.labels, REVISION_HASH, &revision.mark);
+        let step = self.snapshot.create(&pod, format!("instance {name} is missing"))?;
+        // Whoever has the name now is being let go: it may keep it.
+        if draft.get(&step.key()).is_some() {
+            return Ok(Making::Waiting);
+        }
         let mut missing = Vec::new();
         let mut going = Vec::new();
         for (_, claim) in self.claims_of(ordinal) {
@@ -95,7 +120,7 @@ impl Set<'_> {
             draft.put(self.snapshot.event(EventType::Warning, "FailedCreate", &note)?);
             return Ok(Making::Refused);
         }
-        let key = draft.put(self.snapshot.create(&pod, format!("instance {name} is missing"))?);
+        let key = draft.put(step);
         self.revisions.come_first(&key, draft)?;
         for claim in &claims {
             draft.after(&key, claim)?;

@@ -41,6 +41,7 @@ impl Actor for StatefulSets {
             .maps::<ControllerRevision>(named_after)
             .maps::<PersistentVolumeClaim>(claims::set_of)
             .without_conditions()
+            .naming_failures(instance::failures)
             // One that is deleted in the foreground still tells how many are left.
             .while_deleted()
     }
