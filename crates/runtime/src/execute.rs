@@ -242,8 +242,12 @@ impl Hands<'_> {
 
     async fn patch(&self, desired: &Object, base: &Object) -> Result<Effect, Failure> {
         let target = desired.target();
-        if base.controller().is_none() && desired.controller().is_some() {
-            self.may_adopt(desired).await?;
+        let uid_of = |object: &Object| object.controller().map(|owner| Arc::clone(&owner.uid));
+        if uid_of(base).is_none()
+            && let (Some(adopter), Some(own)) = (uid_of(desired), self.plan.root().base())
+            && *adopter == *own.uid()
+        {
+            self.may_adopt(&adopter, &target).await?;
         }
         let difference = difference(&base.value(), &desired.value()).unwrap_or_else(|| json!({}));
         let Some(object) = self.merge(&target, "", difference, base.uid(), base.version()).await? else {
@@ -260,7 +264,7 @@ impl Hands<'_> {
 
     /// Before an object is taken under control, whoever takes it is asked for by name: one that has been deleted, which
     /// the cache may not know yet, would take it along.
-    async fn may_adopt(&self, orphan: &Object) -> Result<(), Failure> {
+    async fn may_adopt(&self, uid: &str, orphan: &Target) -> Result<(), Failure> {
         let own = &self.plan.root().target;
         let adopter = self.may_adopt.get_or_try_init(|| async {
             let found = request::get(&self.client(own)?, own).await;
@@ -271,14 +275,12 @@ impl Hands<'_> {
                     .map(|found| found.uid().to_owned()),
             )
         });
-        let wanted = orphan.controller().map(|owner| &*owner.uid);
-        if adopter.await?.as_deref() == wanted {
+        if adopter.await?.as_deref() == Some(uid) {
             return Ok(());
         }
         self.conflicted.store(true, Ordering::Relaxed);
         Err(Failure::waiting(format!(
-            "{own} has been deleted, so {} is left alone",
-            orphan.target()
+            "{own} has been deleted, so {orphan} is left alone"
         )))
     }
 
