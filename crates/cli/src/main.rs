@@ -73,6 +73,10 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             report(&error);
+            // That a record cannot be read is something else than that it gives another plan.
+            if error.is::<moorline_runtime::ReplayError>() {
+                return ExitCode::from(2);
+            }
             ExitCode::FAILURE
         }
     }

@@ -8,6 +8,9 @@ use clap::Args;
 use crate::say;
 
 #[derive(Args)]
+#[command(
+    after_help = "Exit status: 0 if the plan is the same, 1 if it is another, 2 if the record cannot be replayed"
+)]
 pub(crate) struct Arguments {
     /// A record, as `moorline up --record DIR` writes them
     file: PathBuf,

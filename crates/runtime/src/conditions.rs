@@ -46,7 +46,9 @@ pub(crate) fn unready(child: &Object) -> Option<String> {
     let value = child.value();
     let status = &value["status"];
     let observed = status["observedGeneration"].as_i64();
-    if observed.is_some_and(|observed| observed < child.generation()) {
+    // Kubernetes' own workloads tell when they were last looked at; of one that does not, nothing is known yet.
+    let unseen = observed.is_none() && child.kind().group() == "apps" && child.generation() > 0;
+    if unseen || observed.is_some_and(|observed| observed < child.generation()) {
         return Some(format!("{target} has not been looked at since it was changed"));
     }
     let conditions = status["conditions"].as_array()?;
@@ -104,7 +106,8 @@ pub(crate) fn write(
         None => ("False", "NotStalled", String::new()),
     };
     let progressing = if account.finalizing {
-        ("True", "Finalizing", waiting.clone().unwrap_or_default())
+        let words = failing.clone().or_else(|| stuck.clone()).or_else(|| waiting.clone());
+        ("True", "Finalizing", words.unwrap_or_default())
     } else if let Some(words) = &failing {
         ("True", "Retrying", words.clone())
     } else if stuck.is_some() {

@@ -150,7 +150,12 @@ impl Object {
         }
         let typed: Arc<K> = Arc::new(serde_json::from_str(&self.0.json).map_err(|error| DecodeError {
             what: self.target().to_string(),
-            why: error.to_string(),
+            // The words of an error quote what was read, and go into statuses and logs.
+            why: if self.0.kind.is("", "Secret") {
+                format!("it is not of that type, at column {}", error.column())
+            } else {
+                error.to_string()
+            },
         })?);
         let any: Arc<dyn Any + Send + Sync> = typed.clone();
         *decoded = Some(Arc::downgrade(&any));
@@ -299,6 +304,9 @@ struct Written {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     cluster: Option<Arc<str>>,
     object: Value,
+    /// What field owners of the process that wrote it had applied: whether an apply would change anything depends on it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    applied: Vec<(Arc<str>, Box<str>)>,
 }
 
 impl Serialize for Object {
@@ -307,6 +315,7 @@ impl Serialize for Object {
             resource: self.0.kind.clone(),
             cluster: self.0.cluster.clone(),
             object: self.value(),
+            applied: self.meta().applied.to_vec(),
         };
         written.serialize(serializer)
     }
@@ -315,8 +324,17 @@ impl Serialize for Object {
 impl<'de> Deserialize<'de> for Object {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let written = Written::deserialize(deserializer)?;
-        let object = Self::from_value(&written.resource, &written.object).map_err(D::Error::custom)?;
-        Ok(object.placed_in(written.cluster))
+        let json = written.object.to_string();
+        let (mut meta, json) =
+            decode::at_the_door(&written.resource, json.as_bytes(), &[]).map_err(D::Error::custom)?;
+        meta.applied = written.applied.into_boxed_slice();
+        Ok(Self(Arc::new(Shared {
+            kind: written.resource,
+            cluster: written.cluster,
+            meta,
+            json,
+            decoded: Mutex::new(None),
+        })))
     }
 }
 

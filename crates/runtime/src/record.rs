@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, VecDeque},
     fs, io,
     io::Write as _,
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -154,9 +155,9 @@ impl Record {
 /// How much is kept.
 #[derive(Clone, Debug)]
 pub struct Ring {
-    /// Where: one file for each reconcile.
+    /// Where: one file for each reconcile, for this user's eyes only.
     pub directory: PathBuf,
-    /// How many reconciles.
+    /// How many reconciles; fewer if they are so large that they would take more than 256 MiB.
     pub records: usize,
 }
 
@@ -174,30 +175,38 @@ struct Job {
     outcomes: Outcomes<Target, Effect>,
 }
 
+/// How much a ring holds at most, however few its records are.
+const MOST_BYTES: u64 = 256 * 1024 * 1024;
+
+/// The time that a record's name begins with.
+const TIME_DIGITS: usize = 20;
+
 /// How many records may wait to be written. Beyond that they are dropped: recording never holds up a controller.
 const BACKLOG: usize = 64;
 
 impl Recorder {
     /// Starts writing into a ring. What an earlier process left there counts. Needs a tokio runtime.
     pub fn start(ring: Ring) -> io::Result<Self> {
-        fs::create_dir_all(&ring.directory)?;
-        let mut kept: Vec<PathBuf> = fs::read_dir(&ring.directory)?
-            .filter_map(|entry| entry.ok().map(|entry| entry.path()))
-            .filter(|path| path.extension().is_some_and(|extension| extension == "json"))
-            .collect();
-        kept.sort();
-        let mut kept = VecDeque::from(kept);
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&ring.directory)?;
+        let mut kept = left_there(&ring.directory)?;
+        let mut bytes: u64 = kept.iter().map(|(_, bytes)| bytes).sum();
         let (sender, mut jobs) = mpsc::channel::<Job>(BACKLOG);
         tokio::task::spawn_blocking(move || {
             while let Some(job) = jobs.blocking_recv() {
                 match write(&ring.directory, job) {
-                    Ok(path) => kept.push_back(path),
+                    Ok((path, size)) => {
+                        kept.push_back((path, size));
+                        bytes += size;
+                    }
                     Err(error) => tracing::warn!(%error, "a reconcile was not recorded"),
                 }
-                while kept.len() > ring.records {
-                    if let Some(oldest) = kept.pop_front()
-                        && let Err(error) = fs::remove_file(&oldest)
-                    {
+                while kept.len() > ring.records || bytes > MOST_BYTES {
+                    let Some((oldest, size)) = kept.pop_front() else { break };
+                    bytes = bytes.saturating_sub(size);
+                    if let Err(error) = fs::remove_file(&oldest) {
                         tracing::warn!(path = %oldest.display(), %error, "an old record was not removed");
                     }
                 }
@@ -227,7 +236,29 @@ impl Recorder {
     }
 }
 
-fn write(directory: &Path, job: Job) -> io::Result<PathBuf> {
+/// The records that an earlier process left, oldest first, with their sizes. What it was writing when it ended goes.
+fn left_there(directory: &Path) -> io::Result<VecDeque<(PathBuf, u64)>> {
+    let mut left = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let (name, path) = (entry.file_name(), entry.path());
+        // Only what has our names is ours: somebody may keep other things there.
+        let ours = name.to_str().is_some_and(|name| {
+            let time = name.split('-').next().unwrap_or_default();
+            time.len() == TIME_DIGITS && time.bytes().all(|byte| byte.is_ascii_digit())
+        });
+        match path.extension().and_then(|extension| extension.to_str()) {
+            Some("json") if ours => left.push((path, entry.metadata()?.len())),
+            Some("partial") if ours => fs::remove_file(path)?,
+            _ => {}
+        }
+    }
+    left.sort();
+    Ok(left.into())
+}
+
+/// Writes a record to a file that only this user can read, and tells its size.
+fn write(directory: &Path, job: Job) -> io::Result<(PathBuf, u64)> {
     let redact = |objects: Vec<Object>| objects.iter().map(redacted_object).collect::<io::Result<Vec<Object>>>();
     let (mut answers, mut refusals) = (Vec::new(), Vec::new());
     for (query, answer) in job.answers {
@@ -237,7 +268,7 @@ fn write(directory: &Path, job: Job) -> io::Result<PathBuf> {
         }
     }
     let name = format!(
-        "{:020}-{}-{}.json",
+        "{:0TIME_DIGITS$}-{}-{}.json",
         job.given.now.as_nanosecond(),
         job.given.actor,
         job.given.id.get(..8).unwrap_or_default()
@@ -252,11 +283,20 @@ fn write(directory: &Path, job: Job) -> io::Result<PathBuf> {
     };
     let path = directory.join(name);
     let partial = path.with_extension("partial");
-    let mut file = fs::File::create(&partial)?;
-    file.write_all(&serde_json::to_vec_pretty(&record)?)?;
+    let contents = serde_json::to_vec_pretty(&record)?;
+    let mut options = fs::OpenOptions::new();
+    let mut file = options
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .mode(0o600)
+        .open(&partial)?;
+    file.write_all(&contents)?;
     fs::rename(&partial, &path)?;
-    Ok(path)
+    Ok((path, contents.len() as u64))
 }
+
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// The word `redacted`, as secrets hold bytes.
 const REDACTED: &str = "cmVkYWN0ZWQ=";
@@ -287,6 +327,13 @@ fn redact(value: &mut Value) {
                         continue;
                     };
                     contents.values_mut().for_each(|value| *value = REDACTED.into());
+                }
+                // What kubectl applied stands there once more, as text.
+                let annotations = map
+                    .get_mut("metadata")
+                    .and_then(|metadata| metadata.get_mut("annotations"));
+                if let Some(applied) = annotations.and_then(|annotations| annotations.get_mut(LAST_APPLIED)) {
+                    *applied = "redacted".into();
                 }
             }
             map.values_mut().for_each(redact);

@@ -2,7 +2,7 @@
 
 use std::{fs, path::PathBuf, time::Duration};
 
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, api::PostParams};
 use moorline_runtime::{
     Actor, Controller, Draft, Failure, Ground, Planner, Recorder, Replayers, Ring, Settings, Snapshot, Verdict,
@@ -144,4 +144,78 @@ async fn a_ring_keeps_so_many_and_no_more() {
         (files(directory.path()).len() == 2).then_some(())
     })
     .await;
+}
+
+/// Applies one config map for each page.
+struct Notes;
+
+impl Actor for Notes {
+    type Object = Page;
+
+    fn name(&self) -> &'static str {
+        "notes"
+    }
+
+    fn watches(&self) -> Watches {
+        Watches::of::<Page>().owns::<ConfigMap>()
+    }
+
+    fn plan(&self, plan: Planner<Page>) -> Planner<Page> {
+        plan.transformer(transformer("notes", |seen: &Snapshot<Page>, draft: &mut Draft| {
+            let note: ConfigMap = read(json!({ "metadata": { "name": seen.raw().name() },
+                "data": { "text": seen.object().spec.text } }));
+            draft.put(seen.apply(&note, "a note is wanted")?);
+            Ok(Verdict::Continue)
+        }))
+    }
+}
+
+#[tokio::test]
+async fn an_apply_that_had_nothing_to_do_has_nothing_to_do_when_it_is_replayed() {
+    let (_server, client) = server().await;
+    let directory = tempfile::tempdir().unwrap();
+    let theirs = directory.path().join("theirs.json");
+    fs::write(&theirs, "{}").unwrap();
+    let ring = Ring {
+        directory: directory.path().to_owned(),
+        records: 3,
+    };
+    let ground = Ground {
+        recorder: Some(Recorder::start(ring).unwrap()),
+        ..Ground::new(client.clone())
+    };
+    let running = Controller::warm_up(&Notes, &ground, Settings::default()).start();
+    let pages: Api<Page> = Api::default_namespaced(client.clone());
+    pages
+        .create(&PostParams::default(), &page("a", "one", 0))
+        .await
+        .unwrap();
+    let replayers = Replayers::default().with(Notes);
+    for nth in 0..4 {
+        // Each label is another look that finds everything in its place.
+        let label = kube::api::Patch::Merge(json!({ "metadata": { "labels": { "look": nth.to_string() } } }));
+        pages
+            .patch("a", &kube::api::PatchParams::default(), &label)
+            .await
+            .unwrap();
+        let looked = format!("\"look\": \"{nth}\"");
+        eventually("the look is on disk", || async {
+            let mut kept = files(directory.path());
+            kept.retain(|path| *path != theirs);
+            let latest = fs::read_to_string(kept.last()?).ok()?;
+            latest.contains(&looked).then_some(())
+        })
+        .await;
+    }
+    assert!(running.stop(Duration::from_secs(5)).await);
+    let mut kept = files(directory.path());
+    assert!(kept.contains(&theirs), "what is not ours stays");
+    kept.retain(|path| *path != theirs);
+    let mut idle = 0;
+    for path in &kept {
+        let replayed = replayers.replay_file(path).unwrap();
+        assert!(replayed.is_same(), "{replayed}");
+        idle += usize::from(replayed.rebuilt.is_no_op());
+    }
+    assert!(idle > 0, "some looks had nothing to do");
 }
