@@ -13,6 +13,8 @@ use super::{
 };
 
 const MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
+/// How classes were chosen before there was a field.
+const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
 const VOLUME_MODES: [&str; 2] = ["Block", "Filesystem"];
 
 /// The fields of a persistent volume that say where its data is.
@@ -240,6 +242,9 @@ pub(super) fn claim_change(new: &At<'_>, old: &Value, errors: &mut Errors) {
     if is_empty(dig(before, &["volumeName"])) {
         put(&mut munged, &["volumeName"], before["volumeName"].clone());
     }
+    if gets_class(&spec, old) {
+        put(&mut munged, &["storageClassName"], Value::Null);
+    }
     if bound {
         for path in [
             &["volumeAttributesClassName"][..],
@@ -258,6 +263,13 @@ pub(super) fn claim_change(new: &At<'_>, old: &Value, errors: &mut Errors) {
         shrinking(&spec, old, errors);
     }
     volume_mode_change(new, before, errors);
+}
+
+/// Whether a claim for which no class was chosen gets one: the default may come after the claim.
+fn gets_class(spec: &At<'_>, old: &Value) -> bool {
+    let class = dig(spec.value, &["storageClassName"]);
+    let annotated = dig(old, &["metadata", "annotations", CLASS_ANNOTATION]);
+    dig(old, &["spec", "storageClassName"]).is_null() && !class.is_null() && (annotated.is_null() || annotated == class)
 }
 
 fn shrinking(spec: &At<'_>, old: &Value, errors: &mut Errors) {
