@@ -12,7 +12,7 @@ use kube::{
 };
 use serde_json::json;
 
-use super::{ClaimChoice, Preemption};
+use super::{ClaimChoice, Preemption, volumes::is_kept_for};
 use crate::{
     events::{Recorder, Severity, seconds},
     key::Key,
@@ -63,19 +63,10 @@ impl Enactor {
                         .map_err(told)?;
                 }
                 ClaimChoice::Bind { claim, volume } => {
-                    let uid = claims.get(claim).await.map_err(told)?.metadata.uid;
-                    let patch = json!({
-                        "metadata": { "annotations": { "pv.kubernetes.io/bound-by-controller": "yes" } },
-                        "spec": { "claimRef": {
-                            "apiVersion": "v1", "kind": "PersistentVolumeClaim",
-                            "namespace": namespace, "name": claim, "uid": uid,
-                        } },
-                    });
-                    let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
-                    volumes
-                        .patch(volume, &PatchParams::default(), &Patch::Merge(patch))
+                    let claim = claims.get(claim).await.map_err(told)?;
+                    self.reserve(&claim, volume)
                         .await
-                        .map_err(told)?;
+                        .map_err(|why| format!("binding volumes: {why}"))?;
                 }
             }
         }
@@ -93,6 +84,34 @@ impl Enactor {
             }
         }
         Ok(())
+    }
+
+    /// Writes into a volume that it is this claim's, unless it has become somebody else's meanwhile. The claim follows.
+    async fn reserve(&self, claim: &PersistentVolumeClaim, volume: &str) -> Result<(), String> {
+        let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
+        let seen = volumes.get(volume).await.map_err(|error| error.to_string())?;
+        let holder = seen.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
+        if holder.is_some() && !is_kept_for(&seen, claim) {
+            return Err(format!("volume {volume:?} already bound to a different claim."));
+        }
+        if holder.is_some_and(|holder| holder.uid.is_some()) {
+            return Ok(());
+        }
+        let mut patch = json!({
+            "metadata": { "uid": seen.metadata.uid, "resourceVersion": seen.metadata.resource_version },
+            "spec": { "claimRef": {
+                "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+                "namespace": claim.metadata.namespace, "name": claim.metadata.name, "uid": claim.metadata.uid,
+                "resourceVersion": claim.metadata.resource_version,
+            } },
+        });
+        if holder.is_none() {
+            patch["metadata"]["annotations"] = json!({ "pv.kubernetes.io/bound-by-controller": "yes" });
+        }
+        let written = volumes
+            .patch(volume, &PatchParams::default(), &Patch::Merge(patch))
+            .await;
+        written.map(|_| ()).map_err(|error| error.to_string())
     }
 
     /// Tells why a pod goes nowhere, and has those go who make room for it.

@@ -34,9 +34,7 @@ pub(crate) use filter::tolerates;
 pub use preempt::Preemption;
 pub(crate) use run::{Sources, run};
 pub use volumes::ClaimChoice;
-pub(crate) use volumes::fits as volume_fits;
 pub use wanted::Wanted;
-pub(crate) use wanted::claims;
 
 /// What is to happen with a pod.
 #[derive(Debug)]

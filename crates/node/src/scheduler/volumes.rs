@@ -1,8 +1,11 @@
 //! What a pod's claims allow: a volume lies on certain nodes, and one that is still to be made can lie on some.
 
-use k8s_openapi::api::{
-    core::v1::{PersistentVolume, PersistentVolumeClaim},
-    storage::v1::StorageClass,
+use k8s_openapi::{
+    api::{
+        core::v1::{PersistentVolume, PersistentVolumeClaim},
+        storage::v1::StorageClass,
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 
 use super::{
@@ -80,7 +83,10 @@ pub(crate) fn read<'a>(cluster: &'a Cluster, wanted: &Wanted) -> Result<Claims<'
             }
             continue;
         }
-        let class = spec.and_then(|spec| spec.storage_class_name.as_deref()).unwrap_or("");
+        let class = class_name(
+            &claim.metadata,
+            spec.and_then(|spec| spec.storage_class_name.as_deref()),
+        );
         let class = cluster.classes.get(class);
         if class.and_then(|class| class.volume_binding_mode.as_deref()) != Some("WaitForFirstConsumer") {
             return Err("pod has unbound immediate PersistentVolumeClaims".to_owned());
@@ -155,7 +161,8 @@ fn choice(
     let name = claim.metadata.name.clone().unwrap_or_default();
     let free = cluster.volumes.iter().filter(|(volume, _)| !taken.contains(volume));
     let fitting = free.filter(|(_, volume)| fits(volume, claim) && reaches(volume, node));
-    if let Some((volume, _)) = fitting.min_by_key(|(_, volume)| capacity(volume)) {
+    let is_free = |volume: &PersistentVolume| volume.spec.as_ref().is_some_and(|spec| spec.claim_ref.is_none());
+    if let Some((volume, _)) = fitting.min_by_key(|(_, volume)| (is_free(volume), capacity(volume))) {
         return Some(ClaimChoice::Bind {
             claim: name,
             volume: volume.clone(),
@@ -193,23 +200,13 @@ fn capacity(volume: &PersistentVolume) -> i64 {
         .map_or(0, |quantity| amount("storage", quantity))
 }
 
-/// Whether a volume that nobody else has claimed can serve a claim.
-pub(crate) fn fits(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
+/// Whether a volume that nobody else has claimed can serve a claim. One that is kept for the claim need not be of its
+/// class, nor be selected.
+fn fits(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
     let (Some(offer), Some(asked)) = (&volume.spec, &claim.spec) else {
         return false;
     };
-    if volume.metadata.deletion_timestamp.is_some() {
-        return false;
-    }
-    if let Some(holder) = &offer.claim_ref {
-        let same = holder.namespace == claim.metadata.namespace && holder.name == claim.metadata.name;
-        return same && (holder.uid.is_none() || holder.uid == claim.metadata.uid);
-    }
-    let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
-    if !matches!(phase, None | Some("Available" | "Pending")) {
-        return false;
-    }
-    let class = |name: &Option<String>| name.clone().unwrap_or_default();
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let mode = |mode: &Option<String>| mode.clone().unwrap_or_else(|| "Filesystem".to_owned());
     let modes = offer.access_modes.as_deref().unwrap_or_default();
     let wanted = asked
@@ -219,10 +216,36 @@ pub(crate) fn fits(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> 
     let wanted = wanted
         .and_then(|requests| requests.get("storage"))
         .map_or(0, |size| amount("storage", size));
-    let labels = volume.metadata.labels.clone().unwrap_or_default();
-    class(&offer.storage_class_name) == class(&asked.storage_class_name)
+    let is_usable = volume.metadata.deletion_timestamp.is_none()
         && mode(&offer.volume_mode) == mode(&asked.volume_mode)
+        && text(&offer.volume_attributes_class_name) == text(&asked.volume_attributes_class_name)
         && asked.access_modes.iter().flatten().all(|mode| modes.contains(mode))
-        && capacity(volume) >= wanted
+        && capacity(volume) >= wanted;
+    if offer.claim_ref.is_some() {
+        return is_usable && is_kept_for(volume, claim);
+    }
+    let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
+    let labels = volume.metadata.labels.clone().unwrap_or_default();
+    is_usable
+        && phase == Some("Available")
+        && class_name(&volume.metadata, offer.storage_class_name.as_deref())
+            == class_name(&claim.metadata, asked.storage_class_name.as_deref())
         && (asked.selector.is_none() || read_selector(asked.selector.as_ref()).matches(&labels))
+}
+
+/// Whether a volume names this claim as the one that has it or shall have it.
+pub(super) fn is_kept_for(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
+    let holder = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
+    holder.is_some_and(|holder| {
+        holder.namespace == claim.metadata.namespace
+            && holder.name == claim.metadata.name
+            && (holder.uid.is_none() || holder.uid == claim.metadata.uid)
+    })
+}
+
+/// The class of a claim or a volume, which used to be chosen by an annotation; empty for none.
+fn class_name<'a>(metadata: &'a ObjectMeta, chosen: Option<&'a str>) -> &'a str {
+    let annotations = metadata.annotations.as_ref();
+    let old = annotations.and_then(|annotations| annotations.get("volume.beta.kubernetes.io/storage-class"));
+    old.map(String::as_str).or(chosen).unwrap_or_default()
 }

@@ -1,51 +1,43 @@
 //! What is to be done about a claim or a volume.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    path::{Component, Path, PathBuf},
+};
 
-use k8s_openapi::api::{
-    core::v1::{PersistentVolume, PersistentVolumeClaim},
-    storage::v1::StorageClass,
+use k8s_openapi::{
+    api::{
+        core::v1::{PersistentVolume, PersistentVolumeClaim},
+        storage::v1::StorageClass,
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 
 use super::PROVISIONER;
-use crate::{amounts::amount, scheduler::volume_fits};
+use crate::amounts::amount;
 
 /// One thing to do about a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ClaimStep {
-    /// Give it the default class.
-    SetClass(String),
-    /// Write into the volume that it is this claim's.
-    Reserve(String),
-    /// Write into the claim that the volume is its own, and that it is bound.
-    Bind(String),
     /// Make a volume, on a node if one is chosen.
     Provision { class: String, node: Option<String> },
-    /// Its volume is gone.
-    Lose,
     /// Say that it has more room now.
     Grow(String),
-    /// Nobody uses it any more: let it go.
-    Release,
-    /// Say why it waits: reason and message of an event.
-    Explain(&'static str, String),
 }
 
-/// One thing to do about a volume.
+/// The directory that goes with a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum VolumeStep {
-    /// Say where it stands.
-    SetPhase(&'static str),
-    /// Delete it and what is in it.
-    Destroy,
-    /// Nobody has it any more: let it go.
-    Release,
+pub(super) enum Remains {
+    /// The one that was made for it.
+    Made,
+    /// One that was there before, of which the policy says that it goes too.
+    OfMachine(PathBuf),
 }
 
-pub(super) const CLAIM_IN_USE: &str = "kubernetes.io/pvc-protection";
-pub(super) const VOLUME_IN_USE: &str = "kubernetes.io/pv-protection";
-pub(super) const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
-const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
+const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+const ASKED: &str = "volume.kubernetes.io/storage-provisioner";
+const MADE_BY: &str = "pv.kubernetes.io/provisioned-by";
+const CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
 /// All that claims are decided from.
 pub(super) struct World<'a> {
@@ -59,112 +51,44 @@ pub(super) fn volume_name(claim: &PersistentVolumeClaim) -> String {
 }
 
 /// The next step for a claim; the one after follows when the objects show it.
-pub(super) fn claim(world: &World<'_>, claim: &PersistentVolumeClaim, in_use: bool) -> Option<ClaimStep> {
-    let spec = claim.spec.as_ref()?;
-    let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
+pub(super) fn claim(world: &World<'_>, claim: &PersistentVolumeClaim) -> Option<ClaimStep> {
     if claim.metadata.deletion_timestamp.is_some() {
-        let held = claim
-            .metadata
-            .finalizers
-            .iter()
-            .flatten()
-            .any(|finalizer| finalizer == CLAIM_IN_USE);
-        return (held && !in_use).then_some(ClaimStep::Release);
+        return None;
     }
-    if let Some(name) = spec.volume_name.as_ref().filter(|name| !name.is_empty()) {
-        return bound_to(world, claim, name, phase);
-    }
-    let mut fitting: Vec<_> = world
-        .volumes
-        .iter()
-        .filter(|(_, volume)| volume_fits(volume, claim))
-        .collect();
-    let held = |volume: &PersistentVolume| volume.spec.as_ref().is_some_and(|spec| spec.claim_ref.is_some());
-    fitting.sort_by_key(|(name, volume)| (!held(volume), size(volume), (*name).clone()));
-    if let Some((name, volume)) = fitting.first()
-        && held(volume)
-    {
-        let reserved = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
-        return Some(if reserved.is_some_and(|holder| holder.uid == claim.metadata.uid) {
-            ClaimStep::Bind((*name).clone())
-        } else {
-            ClaimStep::Reserve((*name).clone())
-        });
-    }
-    let Some(class) = spec.storage_class_name.as_deref() else {
-        return default_class(world).map(ClaimStep::SetClass);
-    };
-    let definition = world.classes.get(class);
-    let waits = definition.is_some_and(|class| class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer"));
-    let annotations = claim.metadata.annotations.as_ref();
-    let node = annotations
-        .and_then(|annotations| annotations.get(SELECTED_NODE))
-        .cloned();
-    if waits && node.is_none() {
-        let message = "waiting for first consumer to be created before binding".to_owned();
-        return Some(ClaimStep::Explain("WaitForFirstConsumer", message));
-    }
-    if let Some((name, _)) = fitting.first() {
-        return Some(ClaimStep::Reserve((*name).clone()));
-    }
-    match definition {
-        Some(definition) if definition.provisioner == PROVISIONER => Some(ClaimStep::Provision {
-            class: class.to_owned(),
-            node,
-        }),
-        Some(definition) => {
-            let message = format!(
-                "Waiting for a volume to be created either by the external provisioner '{}' or manually by the system \
-                 administrator. If volume creation is delayed, please verify that the provisioner is running and \
-                 correctly registered.",
-                definition.provisioner
-            );
-            Some(ClaimStep::Explain("ExternalProvisioning", message))
-        }
-        None if class.is_empty() => Some(ClaimStep::Explain(
-            "FailedBinding",
-            "no persistent volumes available for this claim and no storage class is set".to_owned(),
-        )),
-        None => Some(ClaimStep::Explain(
-            "ProvisioningFailed",
-            format!("storageclass.storage.k8s.io {class:?} not found"),
-        )),
+    let spec = claim.spec.as_ref()?;
+    let name = annotation(&claim.metadata, CLASS).or(spec.storage_class_name.as_deref())?;
+    let class = world
+        .classes
+        .get(name)
+        .filter(|class| class.provisioner == PROVISIONER)?;
+    match spec.volume_name.as_deref().filter(|name| !name.is_empty()) {
+        Some(volume) => growth(world, claim, volume, class),
+        None => provision(world, claim, name, class),
     }
 }
 
-fn bound_to(world: &World<'_>, claim: &PersistentVolumeClaim, name: &str, phase: Option<&str>) -> Option<ClaimStep> {
-    let Some(volume) = world.volumes.get(name) else {
-        return (phase == Some("Bound")).then_some(ClaimStep::Lose);
-    };
-    let holder = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
-    match holder {
-        None if volume_fits(volume, claim) => return Some(ClaimStep::Reserve(name.to_owned())),
-        Some(holder) if holder.uid.is_none() && holder.name == claim.metadata.name => {
-            return Some(ClaimStep::Reserve(name.to_owned()));
-        }
-        Some(holder) if holder.uid == claim.metadata.uid => {}
-        _ => return None,
+/// Whoever binds claims has found no volume for this one, and asks for one.
+fn provision(world: &World<'_>, claim: &PersistentVolumeClaim, name: &str, class: &StorageClass) -> Option<ClaimStep> {
+    let is_asked = annotation(&claim.metadata, ASKED) == Some(PROVISIONER);
+    if !is_asked || world.volumes.contains_key(&volume_name(claim)) {
+        return None;
     }
-    if phase != Some("Bound") {
-        return Some(ClaimStep::Bind(name.to_owned()));
-    }
-    let class = claim
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.storage_class_name.as_deref())
-        .unwrap_or("");
-    let grows = world
-        .classes
-        .get(class)
-        .is_some_and(|class| class.provisioner == PROVISIONER && class.allow_volume_expansion == Some(true));
-    let asked = asked(claim);
-    let has = claim
-        .status
-        .as_ref()
-        .and_then(|status| status.capacity.as_ref())
-        .and_then(|map| map.get("storage"));
+    let node = annotation(&claim.metadata, SELECTED_NODE).map(str::to_owned);
+    let waits = class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer");
+    (!waits || node.is_some()).then(|| ClaimStep::Provision {
+        class: name.to_owned(),
+        node,
+    })
+}
+
+fn growth(world: &World<'_>, claim: &PersistentVolumeClaim, volume: &str, class: &StorageClass) -> Option<ClaimStep> {
+    let status = claim.status.as_ref()?;
+    let holder = world.volumes.get(volume)?.spec.as_ref()?.claim_ref.as_ref()?;
+    let bound = status.phase.as_deref() == Some("Bound") && holder.uid == claim.metadata.uid;
+    let has = status.capacity.as_ref().and_then(|map| map.get("storage"));
     let has = has.map_or(0, |quantity| amount("storage", quantity));
-    (grows && asked > has).then(|| ClaimStep::Grow(name.to_owned()))
+    let grows = class.allow_volume_expansion == Some(true) && asked(claim) > has;
+    (bound && grows).then(|| ClaimStep::Grow(volume.to_owned()))
 }
 
 fn asked(claim: &PersistentVolumeClaim) -> i64 {
@@ -178,65 +102,33 @@ fn asked(claim: &PersistentVolumeClaim) -> i64 {
         .map_or(0, |quantity| amount("storage", quantity))
 }
 
-fn size(volume: &PersistentVolume) -> i64 {
-    let capacity = volume.spec.as_ref().and_then(|spec| spec.capacity.as_ref());
-    capacity
-        .and_then(|capacity| capacity.get("storage"))
-        .map_or(0, |quantity| amount("storage", quantity))
-}
-
-/// The newest of the classes that are marked as the default.
-fn default_class(world: &World<'_>) -> Option<String> {
-    let marked = world.classes.iter().filter(|(_, class)| {
-        let annotations = class.metadata.annotations.as_ref();
-        annotations
-            .and_then(|annotations| annotations.get(DEFAULT_CLASS))
-            .is_some_and(|value| value == "true")
-    });
-    marked
-        .max_by_key(|(_, class)| class.metadata.creation_timestamp.clone())
-        .map(|(name, _)| name.clone())
-}
-
-/// The next step for a volume, given the claim that it names.
-pub(super) fn volume(volume: &PersistentVolume, holder: Option<&PersistentVolumeClaim>) -> Option<VolumeStep> {
+/// What is to be destroyed together with a volume, given the claim that it names; nothing if it stays, or if it is
+/// somebody else's to destroy.
+pub(super) fn remains(volume: &PersistentVolume, holder: Option<&PersistentVolumeClaim>) -> Option<Remains> {
     let spec = volume.spec.as_ref()?;
-    let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
-    let ours = volume
-        .metadata
-        .annotations
-        .as_ref()
-        .and_then(|annotations| annotations.get("pv.kubernetes.io/provisioned-by"))
-        .is_some_and(|by| by == PROVISIONER);
-    let held = spec.claim_ref.as_ref().is_some_and(|reference| {
-        reference.uid.is_none() || holder.is_some_and(|claim| claim.metadata.uid == reference.uid)
-    });
+    let uid = spec.claim_ref.as_ref()?.uid.as_ref()?;
+    let released = volume.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Released");
     let deletes = spec.persistent_volume_reclaim_policy.as_deref() == Some("Delete");
-    if volume.metadata.deletion_timestamp.is_some() {
-        let bound = held && phase == Some("Bound");
-        let protected = volume
-            .metadata
-            .finalizers
-            .iter()
-            .flatten()
-            .any(|finalizer| finalizer == VOLUME_IN_USE);
-        return (protected && !bound).then_some(VolumeStep::Release);
+    let held = holder.is_some_and(|claim| {
+        let bound = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_ref());
+        let elsewhere = bound.is_some_and(|name| !name.is_empty() && Some(name) != volume.metadata.name.as_ref());
+        claim.metadata.uid.as_ref() == Some(uid) && !elsewhere
+    });
+    if !released || !deletes || held || volume.metadata.deletion_timestamp.is_some() {
+        return None;
     }
-    let Some(reference) = &spec.claim_ref else {
-        return (phase != Some("Available")).then_some(VolumeStep::SetPhase("Available"));
-    };
-    if reference.uid.is_none() {
-        return (phase != Some("Available")).then_some(VolumeStep::SetPhase("Available"));
+    match annotation(&volume.metadata, MADE_BY) {
+        Some(by) => (by == PROVISIONER).then_some(Remains::Made),
+        None => {
+            let path = Path::new(&spec.host_path.as_ref()?.path);
+            let below = path.strip_prefix("/tmp").ok()?;
+            let mut parts = below.components();
+            let is_plain = parts.clone().next().is_some() && parts.all(|part| matches!(part, Component::Normal(_)));
+            is_plain.then(|| Remains::OfMachine(path.to_owned()))
+        }
     }
-    if held {
-        let bound = holder
-            .and_then(|claim| claim.spec.as_ref())
-            .and_then(|spec| spec.volume_name.as_ref());
-        let bound = bound.is_some_and(|name| Some(name) == volume.metadata.name.as_ref());
-        return (bound && phase != Some("Bound")).then_some(VolumeStep::SetPhase("Bound"));
-    }
-    if phase != Some("Released") {
-        return Some(VolumeStep::SetPhase("Released"));
-    }
-    (ours && deletes).then_some(VolumeStep::Destroy)
+}
+
+fn annotation<'a>(metadata: &'a ObjectMeta, name: &str) -> Option<&'a str> {
+    metadata.annotations.as_ref()?.get(name).map(String::as_str)
 }

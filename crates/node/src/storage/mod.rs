@@ -1,11 +1,12 @@
-//! Claims and volumes: which claim has which volume, volumes made on this machine, and what becomes of them after.
+//! Volumes made on this machine, and what becomes of them after; and the claims that pods bring along.
 //!
 //! ```text
-//!   claim ── has a class of ours ──► volume made (a directory, on the chosen node) ──► bound
-//!     │                                                                                  │
-//!     └── matches a volume that is there ──────────────────────────────────────────────► bound
-//!                                                     claim deleted: kept, or deleted ◄──┘
+//!   claim ── somebody asks for a volume of ours ──► volume made (a directory, on the chosen node)
+//!   volume ── released, and to be deleted ────────► directory and volume deleted
 //! ```
+//!
+//! Which claim has which volume is not decided here but by whoever binds claims, and the API server lets go of both when
+//! nobody uses them: two who bind would take volumes from each other.
 //!
 //! What is to be done is decided by functions of the objects (`decide`); `run` fetches, acts and looks again.
 

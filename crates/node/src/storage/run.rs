@@ -1,11 +1,6 @@
-//! Acting on what was decided about claims and volumes.
+//! Acting on what was decided about claims and volumes, and making the claims that pods bring along.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, HashSet},
-    path::PathBuf,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use k8s_openapi::api::{
     core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod},
@@ -13,20 +8,18 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api, Client,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
 };
 use serde_json::json;
 
 use super::{
     CLASS, PROVISIONER,
-    decide::{self, CLAIM_IN_USE, ClaimStep, VOLUME_IN_USE, VolumeStep, World, volume_name},
+    decide::{self, ClaimStep, Remains, World, volume_name},
 };
 use crate::{
     events::{Recorder, Severity},
     key::Key,
     mirror::Mirror,
-    pod::is_over,
-    scheduler::claims as claims_of,
 };
 
 /// What it reads.
@@ -63,7 +56,7 @@ pub(crate) async fn ensure_class(client: &Client) -> kube::Result<()> {
     }
 }
 
-/// Sees to claims and volumes until it is dropped. Volumes are directories below `directory`.
+/// Makes volumes and destroys them until it is dropped. Volumes are directories below `directory`.
 pub(crate) async fn run(client: Client, sources: Sources, directory: PathBuf, recorder: Recorder) {
     sources.claims.synced().await;
     sources.volumes.synced().await;
@@ -80,9 +73,7 @@ pub(crate) async fn run(client: Client, sources: Sources, directory: PathBuf, re
         sources,
         directory,
         recorder: recorder.on_behalf_of("persistentvolume-controller", None),
-        explained: HashSet::new(),
     };
-    let mut keeper = keeper;
     loop {
         keeper.look().await;
         tokio::select! {
@@ -105,12 +96,10 @@ struct Keeper {
     sources: Sources,
     directory: PathBuf,
     recorder: Recorder,
-    /// What has been told already, so that waiting is told once.
-    explained: HashSet<(Option<String>, &'static str)>,
 }
 
 impl Keeper {
-    async fn look(&mut self) {
+    async fn look(&self) {
         let by_name = |volume: &Arc<PersistentVolume>| (Key::of(&**volume).name, (**volume).clone());
         let volumes: BTreeMap<_, _> = self.sources.volumes.all().iter().map(by_name).collect();
         let classes: BTreeMap<_, _> = self
@@ -126,14 +115,12 @@ impl Keeper {
             return;
         }
         self.make_ephemeral(&pods).await;
-        let in_use = used_claims(&pods);
         let world = World {
             volumes: &volumes,
             classes: &classes,
         };
         for claim in &claims {
-            let used = in_use.contains(&Key::of(&**claim));
-            if let Some(step) = decide::claim(&world, claim, used)
+            if let Some(step) = decide::claim(&world, claim)
                 && let Err(error) = self.claim(claim, step, &world).await
             {
                 tracing::debug!(claim = %Key::of(&**claim), %error, "a step for a claim did not succeed");
@@ -148,10 +135,10 @@ impl Keeper {
                     let key = Key::new(reference.namespace.clone()?, reference.name.clone()?);
                     self.sources.claims.get(&key)
                 });
-            if let Some(step) = decide::volume(volume, holder.as_deref())
-                && let Err(error) = self.volume(name, volume, step).await
+            if let Some(remains) = decide::remains(volume, holder.as_deref())
+                && let Err(error) = self.destroy(name, volume, remains).await
             {
-                tracing::debug!(volume = name, %error, "a step for a volume did not succeed");
+                tracing::debug!(volume = name, %error, "a volume could not be destroyed");
             }
         }
     }
@@ -190,92 +177,37 @@ impl Keeper {
         }
     }
 
-    async fn claim(&mut self, claim: &PersistentVolumeClaim, step: ClaimStep, world: &World<'_>) -> kube::Result<()> {
-        let key = Key::of(claim);
-        let api: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), &key.namespace);
-        let params = PatchParams::default();
+    async fn claim(&self, claim: &PersistentVolumeClaim, step: ClaimStep, world: &World<'_>) -> kube::Result<()> {
         match step {
-            ClaimStep::SetClass(class) => {
-                let patch = Patch::Merge(json!({ "spec": { "storageClassName": class } }));
-                api.patch(&key.name, &params, &patch).await?;
-            }
-            ClaimStep::Reserve(volume) => {
-                let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
-                let patch = json!({
-                    "metadata": { "annotations": { "pv.kubernetes.io/bound-by-controller": "yes" } },
-                    "spec": { "claimRef": reference(claim) },
-                });
-                volumes.patch(&volume, &params, &Patch::Merge(patch)).await?;
-            }
-            ClaimStep::Bind(volume) => self.bind(claim, &key, &api, &volume, world).await?,
-            ClaimStep::Provision { class, node } => self.provision(claim, &class, node, world).await?,
-            ClaimStep::Lose => {
-                let patch = Patch::Merge(json!({ "status": { "phase": "Lost" } }));
-                api.patch_status(&key.name, &params, &patch).await?;
-                let message = "Bound claim has lost its PersistentVolume. Data on the volume is lost!";
-                self.recorder.tell(claim, Severity::Warning, "ClaimLost", message);
-            }
-            ClaimStep::Grow(volume) => {
-                let requests = claim.spec.as_ref().and_then(|spec| spec.resources.as_ref());
-                let size = requests
-                    .and_then(|resources| resources.requests.as_ref())
-                    .and_then(|map| map.get("storage"));
-                let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
-                let patch = Patch::Merge(json!({ "spec": { "capacity": { "storage": size } } }));
-                volumes.patch(&volume, &params, &patch).await?;
-                let patch = Patch::Merge(json!({ "status": { "capacity": { "storage": size }, "conditions": null } }));
-                api.patch_status(&key.name, &params, &patch).await?;
-                let message = "MountVolume.NodeExpandVolume succeeded";
-                self.recorder
-                    .tell(claim, Severity::Normal, "FileSystemResizeSuccessful", message);
-            }
-            ClaimStep::Release => release(&api, &key.name, claim.metadata.finalizers.as_deref(), CLAIM_IN_USE).await?,
-            ClaimStep::Explain(reason, message) => {
-                if claim
-                    .status
-                    .as_ref()
-                    .and_then(|status| status.phase.as_deref())
-                    .is_none()
-                {
-                    let patch = Patch::Merge(json!({ "status": { "phase": "Pending" } }));
-                    api.patch_status(&key.name, &params, &patch).await?;
-                }
-                if self.explained.insert((claim.metadata.uid.clone(), reason)) {
-                    let normal = matches!(
-                        reason,
-                        "WaitForFirstConsumer" | "ExternalProvisioning" | "FailedBinding"
-                    );
-                    let severity = if normal { Severity::Normal } else { Severity::Warning };
-                    self.recorder.tell(claim, severity, reason, message);
-                }
-            }
+            ClaimStep::Provision { class, node } => self.provision(claim, &class, node, world).await,
+            ClaimStep::Grow(volume) => self.grow(claim, &volume, world).await,
         }
-        Ok(())
     }
 
-    async fn bind(
-        &self,
-        claim: &PersistentVolumeClaim,
-        key: &Key,
-        api: &Api<PersistentVolumeClaim>,
-        volume: &str,
-        world: &World<'_>,
-    ) -> kube::Result<()> {
+    /// Says that there is more room: a directory has as much as its disk.
+    async fn grow(&self, claim: &PersistentVolumeClaim, volume: &str, world: &World<'_>) -> kube::Result<()> {
+        let key = Key::of(claim);
         let params = PatchParams::default();
-        if claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref()) != Some(volume) {
-            let annotations = json!({
-                "pv.kubernetes.io/bind-completed": "yes", "pv.kubernetes.io/bound-by-controller": "yes",
-            });
-            let patch = json!({ "metadata": { "annotations": annotations }, "spec": { "volumeName": volume } });
-            api.patch(&key.name, &params, &Patch::Merge(patch)).await?;
-        }
-        let spec = world.volumes.get(volume).and_then(|volume| volume.spec.as_ref());
-        let status = json!({ "status": {
-            "phase": "Bound",
-            "accessModes": spec.and_then(|spec| spec.access_modes.as_ref()),
-            "capacity": spec.and_then(|spec| spec.capacity.as_ref()),
-        } });
-        api.patch_status(&key.name, &params, &Patch::Merge(status)).await?;
+        let requests = claim.spec.as_ref().and_then(|spec| spec.resources.as_ref());
+        let size = requests
+            .and_then(|resources| resources.requests.as_ref())
+            .and_then(|map| map.get("storage"));
+        let seen = world.volumes.get(volume).map(|volume| &volume.metadata);
+        let patch = json!({
+            "metadata": seen.map(|seen| json!({ "uid": seen.uid, "resourceVersion": seen.resource_version })),
+            "spec": { "capacity": { "storage": size } },
+        });
+        let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
+        volumes.patch(volume, &params, &Patch::Merge(patch)).await?;
+        let patch = json!({
+            "metadata": { "uid": claim.metadata.uid, "resourceVersion": claim.metadata.resource_version },
+            "status": { "capacity": { "storage": size }, "conditions": null },
+        });
+        let api: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), &key.namespace);
+        api.patch_status(&key.name, &params, &Patch::Merge(patch)).await?;
+        let message = "MountVolume.NodeExpandVolume succeeded";
+        self.recorder
+            .tell(claim, Severity::Normal, "FileSystemResizeSuccessful", message);
         Ok(())
     }
 
@@ -347,43 +279,29 @@ impl Keeper {
         }
     }
 
-    async fn volume(&self, name: &str, volume: &PersistentVolume, step: VolumeStep) -> kube::Result<()> {
-        let api: Api<PersistentVolume> = Api::all(self.client.clone());
-        match step {
-            VolumeStep::SetPhase(phase) => {
-                let patch = Patch::Merge(json!({ "status": { "phase": phase } }));
-                api.patch_status(name, &PatchParams::default(), &patch).await?;
-            }
-            VolumeStep::Destroy => {
-                let path = self.directory.join(name);
-                let gone = tokio::task::spawn_blocking(move || remove_directory(&path)).await;
-                if let Err(error) = gone.unwrap_or_else(|error| Err(std::io::Error::other(error))) {
-                    let message = format!("failed to delete the directory of volume {name}: {error}");
-                    self.recorder
-                        .tell(volume, Severity::Warning, "VolumeFailedDelete", message);
-                    return Ok(());
-                }
-                api.delete(name, &DeleteParams::default()).await?;
-            }
-            VolumeStep::Release => release(&api, name, volume.metadata.finalizers.as_deref(), VOLUME_IN_USE).await?,
+    async fn destroy(&self, name: &str, volume: &PersistentVolume, remains: Remains) -> kube::Result<()> {
+        let path = match remains {
+            Remains::Made => self.directory.join(name),
+            Remains::OfMachine(path) => path,
+        };
+        let gone = tokio::task::spawn_blocking(move || remove_directory(&path)).await;
+        if let Err(error) = gone.unwrap_or_else(|error| Err(std::io::Error::other(error))) {
+            let message = format!("failed to delete the directory of volume {name}: {error}");
+            self.recorder
+                .tell(volume, Severity::Warning, "VolumeFailedDelete", message);
+            return Ok(());
         }
+        let this = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid: volume.metadata.uid.clone(),
+                resource_version: None,
+            }),
+            ..DeleteParams::default()
+        };
+        let api: Api<PersistentVolume> = Api::all(self.client.clone());
+        api.delete(name, &this).await?;
         Ok(())
     }
-}
-
-/// Takes a finalizer away.
-async fn release<K>(api: &Api<K>, name: &str, finalizers: Option<&[String]>, ours: &str) -> kube::Result<()>
-where
-    K: Clone + std::fmt::Debug + k8s_openapi::serde::de::DeserializeOwned,
-{
-    let left: Vec<_> = finalizers
-        .into_iter()
-        .flatten()
-        .filter(|finalizer| *finalizer != ours)
-        .collect();
-    let patch = Patch::Merge(json!({ "metadata": { "finalizers": left } }));
-    api.patch(name, &PatchParams::default(), &patch).await?;
-    Ok(())
 }
 
 fn reference(claim: &PersistentVolumeClaim) -> serde_json::Value {
@@ -411,22 +329,4 @@ fn wants_claims(pod: &Pod) -> bool {
         .iter()
         .flat_map(|spec| spec.volumes.iter().flatten())
         .any(|volume| volume.ephemeral.is_some())
-}
-
-/// The claims that pods which are not over have mounted or will.
-fn used_claims(pods: &[Arc<Pod>]) -> BTreeSet<Key> {
-    let mut used = BTreeSet::new();
-    for pod in pods {
-        if is_over(pod) {
-            continue;
-        }
-        let key = Key::of(&**pod);
-        let names = pod
-            .spec
-            .as_ref()
-            .map(|spec| claims_of(spec, &key.name))
-            .unwrap_or_default();
-        used.extend(names.into_iter().map(|name| Key::new(&key.namespace, name)));
-    }
-    used
 }

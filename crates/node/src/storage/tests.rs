@@ -6,7 +6,7 @@ use k8s_openapi::api::{
 };
 use serde_json::{Value, json};
 
-use super::decide::{ClaimStep, VolumeStep, World, claim, volume};
+use super::decide::{ClaimStep, Remains, World, claim, remains};
 
 #[expect(
     clippy::needless_pass_by_value,
@@ -14,7 +14,8 @@ use super::decide::{ClaimStep, VolumeStep, World, claim, volume};
 )]
 fn a_claim(patch: Value) -> PersistentVolumeClaim {
     let mut value = json!({
-        "metadata": { "name": "data", "namespace": "n", "uid": "u" },
+        "metadata": { "name": "data", "namespace": "n", "uid": "u",
+                      "annotations": { "volume.kubernetes.io/storage-provisioner": super::PROVISIONER } },
         "spec": { "storageClassName": "local", "accessModes": ["ReadWriteOnce"],
                   "resources": { "requests": { "storage": "1Gi" } } },
     });
@@ -48,102 +49,79 @@ fn merge(into: &mut Value, patch: &Value) {
     }
 }
 
-fn step(claim_: &PersistentVolumeClaim, volumes: Vec<PersistentVolume>, mode: &str, in_use: bool) -> Option<ClaimStep> {
+fn step(claim_: &PersistentVolumeClaim, volumes: Vec<PersistentVolume>, mode: &str) -> Option<ClaimStep> {
     let volumes: BTreeMap<_, _> = volumes
         .into_iter()
         .map(|volume| (volume.metadata.name.clone().unwrap(), volume))
         .collect();
     let class: StorageClass = serde_json::from_value(json!({
-        "metadata": { "name": "local", "annotations": { "storageclass.kubernetes.io/is-default-class": "true" } },
+        "metadata": { "name": "local" },
         "provisioner": super::PROVISIONER, "volumeBindingMode": mode, "allowVolumeExpansion": true,
     }))
     .unwrap();
     let classes = [("local".to_owned(), class)].into();
-    claim(
-        &World {
-            volumes: &volumes,
-            classes: &classes,
-        },
-        claim_,
-        in_use,
-    )
+    let world = World {
+        volumes: &volumes,
+        classes: &classes,
+    };
+    claim(&world, claim_)
 }
 
 const NOW: &str = "Immediate";
 const LATER: &str = "WaitForFirstConsumer";
 
+fn provision(node: Option<&str>) -> ClaimStep {
+    ClaimStep::Provision {
+        class: "local".to_owned(),
+        node: node.map(str::to_owned),
+    }
+}
+
 #[test]
 fn a_claim_waits_for_its_first_pod_where_the_class_says_so() {
-    let waiting = step(&a_claim(json!({})), vec![], LATER, false);
-    assert!(matches!(waiting, Some(ClaimStep::Explain("WaitForFirstConsumer", _))));
+    assert_eq!(step(&a_claim(json!({})), vec![], LATER), None);
     let chosen = a_claim(json!({ "metadata": { "annotations": { "volume.kubernetes.io/selected-node": "a" } } }));
-    let provision = ClaimStep::Provision {
-        class: "local".to_owned(),
-        node: Some("a".to_owned()),
-    };
-    assert_eq!(step(&chosen, vec![], LATER, false), Some(provision));
-    let provision = ClaimStep::Provision {
-        class: "local".to_owned(),
-        node: None,
-    };
-    assert_eq!(step(&a_claim(json!({})), vec![], NOW, false), Some(provision));
+    assert_eq!(step(&chosen, vec![], LATER), Some(provision(Some("a"))));
+    assert_eq!(step(&a_claim(json!({})), vec![], NOW), Some(provision(None)));
 }
 
 #[test]
-fn a_claim_without_a_class_gets_the_default_one() {
-    let claim = a_claim(json!({ "spec": { "storageClassName": null } }));
-    assert_eq!(
-        step(&claim, vec![], NOW, false),
-        Some(ClaimStep::SetClass("local".to_owned()))
-    );
+fn a_volume_is_made_once_and_only_when_somebody_asks_for_it() {
+    let unasked =
+        a_claim(json!({ "metadata": { "annotations": { "volume.kubernetes.io/storage-provisioner": "other" } } }));
+    assert_eq!(step(&unasked, vec![], NOW), None);
+    let made = a_volume(json!({ "metadata": { "name": "pvc-u" } }));
+    assert_eq!(step(&a_claim(json!({})), vec![made], NOW), None);
+    let deleted = a_claim(json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } }));
+    assert_eq!(step(&deleted, vec![], NOW), None);
 }
 
 #[test]
-fn a_volume_that_is_there_is_reserved_bound_and_grown() {
-    let reserve = step(&a_claim(json!({})), vec![a_volume(json!({}))], NOW, false);
-    assert_eq!(reserve, Some(ClaimStep::Reserve("pv".to_owned())));
+fn a_free_volume_is_left_to_whoever_binds_claims() {
+    let named = a_claim(json!({ "spec": { "volumeName": "pv" } }));
+    let lost = a_claim(json!({ "spec": { "volumeName": "pv" }, "status": { "phase": "Bound" } }));
+    assert_eq!(step(&named, vec![a_volume(json!({}))], NOW), None);
+    assert_eq!(step(&lost, vec![], NOW), None);
+}
+
+#[test]
+fn a_bound_claim_that_asks_for_more_grows() {
     let held = || a_volume(json!({ "spec": { "claimRef": { "namespace": "n", "name": "data", "uid": "u" } } }));
-    assert_eq!(
-        step(&a_claim(json!({})), vec![held()], NOW, false),
-        Some(ClaimStep::Bind("pv".to_owned()))
-    );
     let bound = |size: &str| {
         a_claim(json!({
             "spec": { "volumeName": "pv", "resources": { "requests": { "storage": size } } },
             "status": { "phase": "Bound", "capacity": { "storage": "2Gi" } },
         }))
     };
-    assert_eq!(step(&bound("1Gi"), vec![held()], NOW, false), None);
+    assert_eq!(step(&bound("1Gi"), vec![held()], NOW), None);
     assert_eq!(
-        step(&bound("3Gi"), vec![held()], NOW, false),
+        step(&bound("3Gi"), vec![held()], NOW),
         Some(ClaimStep::Grow("pv".to_owned()))
     );
-    assert_eq!(step(&bound("1Gi"), vec![], NOW, false), Some(ClaimStep::Lose));
 }
 
 #[test]
-fn a_small_or_foreign_volume_is_not_taken() {
-    let small = a_volume(json!({ "spec": { "capacity": { "storage": "1Mi" } } }));
-    let other = a_volume(json!({ "spec": { "claimRef": { "namespace": "n", "name": "other", "uid": "x" } } }));
-    for volume in [small, other] {
-        assert!(matches!(
-            step(&a_claim(json!({})), vec![volume], NOW, false),
-            Some(ClaimStep::Provision { .. })
-        ));
-    }
-}
-
-#[test]
-fn a_claim_that_is_in_use_stays_until_it_is_not() {
-    let deleted = a_claim(json!({ "metadata": {
-        "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["kubernetes.io/pvc-protection"],
-    } }));
-    assert_eq!(step(&deleted, vec![], NOW, true), None);
-    assert_eq!(step(&deleted, vec![], NOW, false), Some(ClaimStep::Release));
-}
-
-#[test]
-fn a_volume_follows_its_claim_and_its_policy() {
+fn a_volume_is_destroyed_when_it_was_released_and_its_policy_says_so() {
     let held = |phase: &str, policy: &str| {
         a_volume(json!({
             "spec": { "claimRef": { "namespace": "n", "name": "data", "uid": "u" },
@@ -151,20 +129,41 @@ fn a_volume_follows_its_claim_and_its_policy() {
             "status": { "phase": phase },
         }))
     };
-    let bound = a_claim(json!({ "spec": { "volumeName": "pv" } }));
+    let released = held("Released", "Delete");
+    assert_eq!(remains(&released, None), Some(Remains::Made));
     assert_eq!(
-        volume(&held("Available", "Delete"), Some(&bound)),
-        Some(VolumeStep::SetPhase("Bound"))
+        remains(&held("Bound", "Delete"), None),
+        None,
+        "nobody has said that it is released"
     );
-    assert_eq!(volume(&held("Bound", "Delete"), Some(&bound)), None);
-    assert_eq!(
-        volume(&held("Bound", "Delete"), None),
-        Some(VolumeStep::SetPhase("Released"))
-    );
-    assert_eq!(volume(&held("Released", "Delete"), None), Some(VolumeStep::Destroy));
-    assert_eq!(volume(&held("Released", "Retain"), None), None);
-    assert_eq!(
-        volume(&a_volume(json!({ "status": { "phase": "Pending" } })), None),
-        Some(VolumeStep::SetPhase("Available"))
-    );
+    assert_eq!(remains(&held("Released", "Retain"), None), None);
+    let waiting = a_claim(json!({}));
+    assert_eq!(remains(&released, Some(&waiting)), None, "the claim is there again");
+    let elsewhere = a_claim(json!({ "spec": { "volumeName": "other" } }));
+    assert_eq!(remains(&released, Some(&elsewhere)), Some(Remains::Made));
+    let later = a_claim(json!({ "metadata": { "uid": "v" } }));
+    assert_eq!(remains(&released, Some(&later)), Some(Remains::Made));
+}
+
+#[test]
+fn of_the_machine_only_what_lies_below_its_directory_for_passing_files_is_destroyed() {
+    let at = |path: &str| {
+        let volume = a_volume(json!({
+            "metadata": { "annotations": null },
+            "spec": { "claimRef": { "namespace": "n", "name": "data", "uid": "u" }, "hostPath": { "path": path } },
+            "status": { "phase": "Released" },
+        }));
+        remains(&volume, None)
+    };
+    assert_eq!(at("/tmp/a/b"), Some(Remains::OfMachine("/tmp/a/b".into())));
+    for path in [
+        "/tmp",
+        "/tmp/",
+        "/tmp/../etc",
+        "/tmp/a/../../etc",
+        "/tmpa/b",
+        "/srv/tmp/a",
+    ] {
+        assert_eq!(at(path), None, "{path}");
+    }
 }

@@ -16,8 +16,10 @@ use kube::{
     runtime::wait::await_condition,
 };
 use moorline_apiserver::{core::RealWorld, server::Embedded};
+use moorline_builtins::Builtins;
 pub(crate) use moorline_fixtures::IMAGE;
 use moorline_node::{Machine, MachineConfig, NodeConfig, SimulatedConfig};
+use moorline_runtime::{Ground, Settings};
 use serde_json::{Value, json};
 
 /// Longer than anything here takes, on a machine that is busy with other things.
@@ -169,6 +171,11 @@ impl Bench {
             );
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
+    }
+
+    /// Starts those who bind claims, as an instance does. They work as long as what is returned.
+    pub(crate) async fn controllers(&self) -> Builtins {
+        moorline_builtins::start(&Ground::new(self.client.clone()), &Settings::default()).await
     }
 
     /// Ends the machine and starts it anew, with this changed. Its pods are taken over.

@@ -1,6 +1,9 @@
 //! Volumes of pods.
 
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim};
+use k8s_openapi::api::{
+    core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim},
+    storage::v1::StorageClass,
+};
 use kube::{
     Api,
     api::{Patch, PatchParams, PostParams},
@@ -82,6 +85,7 @@ async fn a_claim_keeps_data_from_one_pod_to_the_next() {
     let Some(bench) = Bench::start(&["node-1", "node-2"]).await else {
         return;
     };
+    let _controllers = bench.controllers().await;
     let claims: Api<PersistentVolumeClaim> = Api::default_namespaced(bench.client.clone());
     let claim = serde_json::from_value(json!({
         "metadata": { "name": "data" },
@@ -102,14 +106,69 @@ async fn a_claim_keeps_data_from_one_pod_to_the_next() {
     assert_eq!(bench.log("second").await, "kept\n");
     let node = |pod: k8s_openapi::api::core::v1::Pod| pod.spec.unwrap().node_name;
     assert_eq!(node(first), node(second), "a volume lies on one node");
-    bench.deleted("first").await;
-    bench.deleted("second").await;
+    let volumes: Api<PersistentVolume> = Api::all(bench.client.clone());
+    let volume = claims.get("data").await.unwrap().spec.unwrap().volume_name.unwrap();
     claims
         .delete("data", &kube::api::DeleteParams::default())
         .await
         .unwrap();
+    bench.deleted("first").await;
+    assert!(
+        claims.get_opt("data").await.unwrap().is_some(),
+        "a pod that has ended may be looked into as long as it is there"
+    );
+    bench.deleted("second").await;
     let gone = await_condition(claims, "data", |claim: Option<&PersistentVolumeClaim>| claim.is_none());
     tokio::time::timeout(PATIENCE, gone).await.unwrap().unwrap();
+    let gone = await_condition(volumes, &volume, |volume: Option<&PersistentVolume>| volume.is_none());
+    tokio::time::timeout(PATIENCE, gone).await.unwrap().unwrap();
+    assert!(!bench.config.directory.join("volumes").join(&volume).exists());
+    bench.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pod_goes_where_the_volume_of_its_claim_lies_and_brings_claims_along() {
+    let Some(bench) = Bench::start(&["node-1", "node-2"]).await else {
+        return;
+    };
+    let _controllers = bench.controllers().await;
+    let classes: Api<StorageClass> = Api::all(bench.client.clone());
+    let class = serde_json::from_value(json!({
+        "metadata": { "name": "by-hand" }, "provisioner": "kubernetes.io/no-provisioner",
+        "volumeBindingMode": "WaitForFirstConsumer",
+    }));
+    classes.create(&PostParams::default(), &class.unwrap()).await.unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("file"), "by hand\n").unwrap();
+    let volumes: Api<PersistentVolume> = Api::all(bench.client.clone());
+    let volume = serde_json::from_value(json!({ "metadata": { "name": "there" }, "spec": {
+        "capacity": { "storage": "2Gi" }, "accessModes": ["ReadWriteOnce"], "storageClassName": "by-hand",
+        "persistentVolumeReclaimPolicy": "Retain", "local": { "path": directory.path() },
+        "nodeAffinity": { "required": { "nodeSelectorTerms": [{ "matchExpressions": [
+            { "key": "kubernetes.io/hostname", "operator": "In", "values": ["node-2"] } ] }] } },
+    } }));
+    volumes.create(&PostParams::default(), &volume.unwrap()).await.unwrap();
+    let claims: Api<PersistentVolumeClaim> = Api::default_namespaced(bench.client.clone());
+    let asked = json!({ "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } });
+    let mut claim = json!({ "metadata": { "name": "data" }, "spec": asked });
+    claim["spec"]["storageClassName"] = "by-hand".into();
+    let claim = serde_json::from_value(claim).unwrap();
+    claims.create(&PostParams::default(), &claim).await.unwrap();
+    let mut container = shell("c", "cat /data/file; echo own > /own/file; cat /own/file");
+    container["volumeMounts"] = json!([{ "name": "v", "mountPath": "/data" }, { "name": "own", "mountPath": "/own" }]);
+    let volumes_of_pod = json!([
+        { "name": "v", "persistentVolumeClaim": { "claimName": "data" } },
+        { "name": "own", "ephemeral": { "volumeClaimTemplate": { "spec": asked } } },
+    ]);
+    let spec = json!({ "restartPolicy": "Never", "containers": [container], "volumes": volumes_of_pod });
+    bench.create("p", spec).await;
+    let pod = bench.over("p").await;
+    assert_eq!(bench.log("p").await, "by hand\nown\n");
+    assert_eq!(pod.spec.unwrap().node_name.as_deref(), Some("node-2"));
+    let bound = claims.get("data").await.unwrap();
+    assert_eq!(bound.spec.unwrap().volume_name.as_deref(), Some("there"));
+    let own = claims.get("p-own").await.unwrap();
+    assert_eq!(own.spec.unwrap().storage_class_name.as_deref(), Some("local"));
     bench.finish().await;
 }
 
