@@ -5,6 +5,7 @@
 
 pub(crate) mod bootstrap;
 mod collector;
+mod endpoints;
 mod events;
 mod follow;
 pub(crate) mod identity;
@@ -33,6 +34,7 @@ pub(crate) fn spawn(core: &Arc<Core>, upkeep: Upkeep, tasks: &mut JoinSet<()>) -
     service_accounts::spawn(core, tasks)?;
     namespaces::spawn(core, tasks)?;
     storage::spawn(core, tasks)?;
+    endpoints::spawn(core, tasks)?;
     quotas::spawn(core, tasks)?;
     node_taints::spawn(core, tasks)?;
     collector::spawn(core, tasks);

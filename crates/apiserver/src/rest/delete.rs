@@ -189,12 +189,12 @@ async fn store(
 ) -> Result<Result<Deleted, WriteError>, ApiError> {
     let (key, seen) = (record.key().clone(), record.mod_revision());
     if free {
-        let deleted = call.core.store.delete_at(key, seen).await;
-        return Ok(deleted.map(|_| {
-            call.release(&old);
-            let graceful = call.resource.strategy.default_grace(&old).is_some();
-            Deleted::Gone(if graceful { marked } else { old })
-        }));
+        if let Err(error) = call.core.store.delete_at(key, seen).await {
+            return Ok(Err(error));
+        }
+        call.release(&old).await;
+        let graceful = call.resource.strategy.default_grace(&old).is_some();
+        return Ok(Ok(Deleted::Gone(if graceful { marked } else { old })));
     }
     if marked == old {
         return Ok(Ok(Deleted::Marked(old)));

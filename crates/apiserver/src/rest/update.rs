@@ -147,10 +147,13 @@ pub(crate) async fn change_object(
         }
         let seen = record.mod_revision();
         let result = if gone {
-            core.store.delete_at(key, seen).await.map(|_| {
-                call.release(&new);
-                Written::Only(new)
-            })
+            match core.store.delete_at(key, seen).await {
+                Ok(_) => {
+                    call.release(&new).await;
+                    Ok(Written::Only(new))
+                }
+                Err(error) => Err(error),
+            }
         } else {
             let stored = core
                 .store

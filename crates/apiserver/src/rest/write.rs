@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures_util::future::{BoxFuture, ready};
 use http::{Response, StatusCode};
 use moorline_machinery::{
     apply::{self, Applied, ApplyError, FieldSet, Force, Kind, Rescaled, Writer},
@@ -14,7 +15,7 @@ use moorline_machinery::{
 use moorline_store::{Record, WriteError};
 use serde_json::Value;
 
-use super::{Call, WriteOptions, options};
+use super::{Call, WriteOptions, internal, options};
 use crate::{
     admission::{Attributes, Operation},
     auth::rbac::RbacKind,
@@ -71,11 +72,18 @@ impl Call<'_> {
         })
     }
 
-    /// Takes back what a deleted object held.
-    pub(crate) fn release(&self, object: &Value) {
-        if self.is_service() {
-            self.core.addresses.release(object);
+    /// Takes back what a deleted object held: a service its addresses, and the endpoints of its name, whoever wrote them.
+    pub(crate) fn release<'o>(&'o self, object: &'o Value) -> BoxFuture<'o, ()> {
+        if !self.is_service() {
+            return Box::pin(ready(()));
         }
+        self.core.addresses.release(object);
+        Box::pin(async move {
+            let (namespace, name) = (meta::of(object).namespace(), meta::of(object).name());
+            if let Err(error) = internal::delete(self.core, "v1", "endpoints", namespace, name).await {
+                tracing::warn!(namespace, name, %error, "the endpoints of a deleted service stay");
+            }
+        })
     }
 
     fn is_service(&self) -> bool {
