@@ -455,3 +455,17 @@ async fn a_claim_gets_a_volume_that_offers_no_more_ways_of_access_than_it_needs(
     storage.claim("data", "1Gi", json!({})).await;
     assert_eq!(volume_of(&storage.claim_is("data", "Bound").await), Some("one"));
 }
+
+#[tokio::test]
+async fn a_claim_gets_the_smallest_volume_that_fits_and_gives_it_back_when_it_goes() {
+    let storage = Storage::new().await;
+    for (name, size) in [("large", "10Gi"), ("fitting", "2Gi"), ("small", "1Gi")] {
+        storage.volume(name, size, json!({})).await;
+        storage.volume_is(name, "Available").await;
+    }
+    storage.claim("data", "2Gi", json!({})).await;
+    assert_eq!(volume_of(&storage.claim_is("data", "Bound").await), Some("fitting"));
+    storage.volume_is("fitting", "Bound").await;
+    storage.delete_claim("data").await;
+    storage.volume_is("fitting", "Released").await;
+}

@@ -1,16 +1,13 @@
 //! `Endpoints` of services that select pods: one object a service, for those who still read it.
 
-use std::collections::BTreeMap;
-
-use k8s_openapi::api::core::v1::{EndpointAddress, EndpointPort, EndpointSubset, Endpoints, Node, Pod, Service};
+use k8s_openapi::api::core::v1::{EndpointAddress, EndpointSubset, Endpoints, Node, Pod, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use moorline_plan::{Draft, Failure, Verdict, transformer};
+use moorline_plan::{Draft, Failure, Step, Verdict, transformer};
 use moorline_runtime::{Actor, Key, Object, Planner, Snapshot, Watches};
 
-use super::{Backend, ResolvedPort, backends, is_left_alone, services_of_pod};
+use super::{Backend, backends, is_headless, is_left_alone, labels_of, publishes_not_ready, services_of_pod, subsets};
 use crate::template;
 
-const HEADLESS: &str = "service.kubernetes.io/headless";
 const MANAGED_BY: &str = "endpoints.kubernetes.io/managed-by";
 const OVER_CAPACITY: &str = "endpoints.kubernetes.io/over-capacity";
 /// More addresses than this do not fit into one object.
@@ -31,6 +28,8 @@ impl Actor for EndpointsOfServices {
             .maps::<Pod>(services_of_pod)
             .maps::<Endpoints>(|endpoints, _| vec![Key::of(endpoints)])
             .sees::<Node>()
+            // A service that waits for a finalizer is still used.
+            .while_deleted()
             .without_conditions()
     }
 
@@ -41,32 +40,36 @@ impl Actor for EndpointsOfServices {
 
 fn keep_endpoints(snapshot: &Snapshot<Service>, draft: &mut Draft<Object>) -> Result<Verdict, Failure> {
     let service = snapshot.object();
-    if is_left_alone(service) || snapshot.raw().is_deleting() {
+    if is_left_alone(service) {
         return Ok(Verdict::Continue);
     }
     let mut backends = backends(snapshot)?;
+    // One that ends has no place here: whether it still serves cannot be told.
+    backends.retain(|backend| publishes_not_ready(service) || !backend.pod.is_deleting());
+    backends.sort_by_key(|backend| !backend.is_ready(service));
     let is_over = backends.len() > MOST;
     backends.truncate(MOST);
-    let subsets = subsets(&backends, service);
-    let mut labels = service.metadata.labels.clone().unwrap_or_default();
+    let mut labels = labels_of(service);
     labels.insert(MANAGED_BY.to_owned(), "endpoint-controller".to_owned());
-    if service.spec.as_ref().and_then(|spec| spec.cluster_ip.as_deref()) == Some("None") {
-        labels.insert(HEADLESS.to_owned(), String::new());
-    }
     let name = snapshot.raw().name();
     let existing = snapshot.get::<Endpoints>(name)?;
     let mut desired = existing.as_ref().map_or_else(
         || Endpoints {
             metadata: ObjectMeta {
                 name: Some(name.to_owned()),
+                namespace: Some(snapshot.raw().namespace().to_owned()),
                 ..ObjectMeta::default()
             },
             subsets: None,
         },
         |existing| (**existing).clone(),
     );
-    desired.subsets = Some(subsets);
+    desired.subsets = Some(subsets_of(&backends, service));
     desired.metadata.labels = Some(labels);
+    // They go with the service, but not because it owns them: those who orphan what it owns do not mean them.
+    if let Some(owners) = &mut desired.metadata.owner_references {
+        owners.retain(|owner| owner.uid != snapshot.raw().uid());
+    }
     let annotations = desired.metadata.annotations.get_or_insert_default();
     if is_over {
         annotations.insert(OVER_CAPACITY.to_owned(), "truncated".to_owned());
@@ -74,7 +77,11 @@ fn keep_endpoints(snapshot: &Snapshot<Service>, draft: &mut Draft<Object>) -> Re
         annotations.remove(OVER_CAPACITY);
     }
     match existing {
-        None => drop(draft.put(snapshot.create(&desired, "the service has no endpoints object")?)),
+        None if snapshot.raw().is_deleting() => {}
+        None => {
+            let desired = Object::of(&desired).map_err(|error| Failure::terminal(error.to_string()))?;
+            draft.put(Step::create(desired, "the service has no endpoints object"));
+        }
         Some(existing) if differs(&existing, &desired) => {
             draft.put(snapshot.patch(&existing, &desired, "the pods of the service changed")?);
         }
@@ -85,10 +92,12 @@ fn keep_endpoints(snapshot: &Snapshot<Service>, draft: &mut Draft<Object>) -> Re
 
 fn differs(before: &Endpoints, after: &Endpoints) -> bool {
     let normal = |endpoints: &Endpoints| {
+        let owners = endpoints.metadata.owner_references.iter().flatten();
         let parts = (
             &endpoints.subsets,
             &endpoints.metadata.labels,
             &endpoints.metadata.annotations,
+            owners.collect::<Vec<_>>(),
         );
         let mut value = serde_json::to_value(parts).unwrap_or_default();
         template::leave_out_empty(&mut value);
@@ -100,48 +109,38 @@ fn differs(before: &Endpoints, after: &Endpoints) -> bool {
     normal(before) != normal(after)
 }
 
-/// The addresses, gathered by the ports that they have in common.
-fn subsets(backends: &[Backend], service: &Service) -> Vec<EndpointSubset> {
-    let mut by_ports: BTreeMap<Vec<ResolvedPort>, (Vec<EndpointAddress>, Vec<EndpointAddress>)> = BTreeMap::new();
-    for backend in backends {
-        let mut ports = backend.ports.clone();
-        ports.sort();
-        let headless = service.spec.as_ref().and_then(|spec| spec.cluster_ip.as_deref()) == Some("None");
-        if ports.is_empty() && !headless {
-            continue;
-        }
-        let (ready, not_ready) = by_ports.entry(ports).or_default();
-        let address = EndpointAddress {
-            ip: backend.address.clone(),
-            hostname: backend.hostname(service.metadata.name.as_deref().unwrap_or_default()),
-            node_name: backend.node(),
-            target_ref: Some(backend.reference()),
-        };
-        if backend.is_ready(service) {
-            ready.push(address);
+fn subsets_of(backends: &[Backend], service: &Service) -> Vec<EndpointSubset> {
+    let has_ports = service
+        .spec
+        .as_ref()
+        .is_some_and(|spec| spec.ports.iter().flatten().next().is_some());
+    let with_ports = backends.iter().filter(|backend| {
+        // Without ports of the service the names of its pods are all that there is to it.
+        if has_ports {
+            !backend.ports.is_empty()
         } else {
-            not_ready.push(address);
+            is_headless(service)
         }
-    }
-    let some = |mut addresses: Vec<EndpointAddress>| {
-        addresses.sort_by(|a, b| a.ip.cmp(&b.ip));
-        (!addresses.is_empty()).then_some(addresses)
-    };
-    by_ports
-        .into_iter()
-        .map(|(ports, (ready, not_ready))| EndpointSubset {
-            addresses: some(ready),
-            not_ready_addresses: some(not_ready),
-            ports: (!ports.is_empty()).then(|| ports.iter().map(port).collect()),
+    });
+    let each: Vec<EndpointSubset> = with_ports
+        .map(|backend| {
+            let address = vec![EndpointAddress {
+                ip: backend.address.clone(),
+                hostname: backend.hostname(service.metadata.name.as_deref().unwrap_or_default()),
+                node_name: backend.node(),
+                target_ref: Some(backend.reference()),
+            }];
+            let (addresses, not_ready_addresses) = if backend.is_ready(service) {
+                (Some(address), None)
+            } else {
+                (None, Some(address))
+            };
+            EndpointSubset {
+                addresses,
+                not_ready_addresses,
+                ports: (!backend.ports.is_empty()).then(|| backend.ports.iter().map(subsets::port).collect()),
+            }
         })
-        .collect()
-}
-
-fn port(resolved: &ResolvedPort) -> EndpointPort {
-    EndpointPort {
-        name: (!resolved.name.is_empty()).then(|| resolved.name.clone()),
-        protocol: Some(resolved.protocol.clone()),
-        port: resolved.port,
-        app_protocol: resolved.app_protocol.clone(),
-    }
+        .collect();
+    subsets::repack(&each)
 }

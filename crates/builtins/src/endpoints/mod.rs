@@ -1,11 +1,16 @@
 //! `Endpoints` and `EndpointSlice`: which addresses stand behind a service.
 
+mod hints;
 mod legacy;
 mod mirror;
+mod pack;
+mod ports;
 mod slices;
+mod subsets;
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod, Service, ServicePort};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use moorline_plan::Failure;
@@ -16,6 +21,9 @@ use crate::claim::selector_of_labels;
 use crate::{pods, wake};
 
 const ZONE: &str = "topology.kubernetes.io/zone";
+const HEADLESS: &str = "service.kubernetes.io/headless";
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
+const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 
 /// A pod behind a service.
 struct Backend {
@@ -47,10 +55,27 @@ fn services_of_pod(pod: &Object, sources: &Sources) -> Vec<Key> {
 /// Whether somebody else says which endpoints a service has.
 fn is_left_alone(service: &Service) -> bool {
     let spec = service.spec.as_ref();
-    let no_selector = spec
-        .and_then(|spec| spec.selector.as_ref())
-        .is_none_or(BTreeMap::is_empty);
-    no_selector || spec.and_then(|spec| spec.type_.as_deref()) == Some("ExternalName")
+    !has_selector(service) || spec.and_then(|spec| spec.type_.as_deref()) == Some("ExternalName")
+}
+
+fn has_selector(service: &Service) -> bool {
+    let selector = service.spec.as_ref().and_then(|spec| spec.selector.as_ref());
+    selector.is_some_and(|selector| !selector.is_empty())
+}
+
+fn is_headless(service: &Service) -> bool {
+    service.spec.as_ref().and_then(|spec| spec.cluster_ip.as_deref()) == Some("None")
+}
+
+/// The labels that a service passes on, and the one that tells whether it is headless.
+fn labels_of(service: &Service) -> BTreeMap<String, String> {
+    let mut labels = service.metadata.labels.clone().unwrap_or_default();
+    if is_headless(service) {
+        labels.insert(HEADLESS.to_owned(), String::new());
+    } else {
+        labels.remove(HEADLESS);
+    }
+    labels
 }
 
 /// The pods behind a service that have an address, sorted by name.
@@ -142,6 +167,13 @@ impl Backend {
             .then(|| spec.hostname.clone())
             .flatten()
             .filter(|name| !name.is_empty())
+    }
+
+    /// When it became ready, or ceased to be.
+    fn turned(&self) -> Option<Timestamp> {
+        let conditions = self.pod.status.as_ref()?.conditions.as_ref()?;
+        let ready = conditions.iter().find(|condition| condition.type_ == "Ready")?;
+        ready.last_transition_time.as_ref().map(|time| time.0)
     }
 
     fn is_ready(&self, service: &Service) -> bool {

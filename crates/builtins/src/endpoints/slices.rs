@@ -1,22 +1,23 @@
-//! `EndpointSlice`s of services that select pods: in pieces of a hundred, changed as little as possible.
+//! `EndpointSlice`s of services that select pods: changed as little as possible.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
-use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use moorline_plan::{Draft, Failure, Verdict, transformer};
-use moorline_runtime::{Actor, Object, Planner, Seen, Snapshot, Watches};
+use moorline_plan::{Draft, Failure, StepKey, Verdict, transformer};
+use moorline_runtime::{Actor, Key, Object, Planner, Seen, Snapshot, Target, Watches};
 
-use super::{Backend, ResolvedPort, backends, is_left_alone, publishes_not_ready, services_of_pod};
+use super::{
+    Backend, MANAGED_BY, ResolvedPort, SERVICE_NAME, backends, hints, is_left_alone, labels_of, pack, ports,
+    publishes_not_ready, services_of_pod,
+};
+use crate::claim::selector_of_labels;
 use crate::{pods, template};
 
-const SERVICE_NAME: &str = "kubernetes.io/service-name";
-const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 const CONTROLLER: &str = "endpointslice-controller.k8s.io";
-const HEADLESS: &str = "service.kubernetes.io/headless";
 const TRIGGER_TIME: &str = "endpoints.kubernetes.io/last-change-trigger-time";
-const MOST: usize = 100;
 
 /// Keeps the slices of services.
 pub(crate) struct SlicesOfServices;
@@ -31,8 +32,17 @@ impl Actor for SlicesOfServices {
     fn watches(&self) -> Watches {
         Watches::of::<Service>()
             .owns::<EndpointSlice>()
+            .maps::<EndpointSlice>(|slice, _| {
+                let service = slice.label(SERVICE_NAME);
+                service
+                    .map(|name| Key::new(slice.namespace(), name))
+                    .into_iter()
+                    .collect()
+            })
             .maps::<Pod>(services_of_pod)
             .sees::<Node>()
+            // A service that waits for a finalizer is still used.
+            .while_deleted()
             .without_conditions()
     }
 
@@ -41,139 +51,232 @@ impl Actor for SlicesOfServices {
     }
 }
 
+/// What shall be in a slice.
+struct Content {
+    ports: Vec<ResolvedPort>,
+    endpoints: Vec<Endpoint>,
+}
+
+/// What becomes of the slices of a service.
+#[derive(Default)]
+struct Arrangement {
+    kept: Vec<(Seen<EndpointSlice>, Content)>,
+    fresh: Vec<Content>,
+    unneeded: Vec<Seen<EndpointSlice>>,
+}
+
 fn keep_slices(snapshot: &Snapshot<Service>, draft: &mut Draft<Object>) -> Result<Verdict, Failure> {
     let service = snapshot.object();
-    let ours = snapshot
-        .owned::<EndpointSlice>()?
-        .into_iter()
-        .filter(|slice| slice.raw().label(MANAGED_BY) == Some(CONTROLLER));
-    let ours: Vec<Seen<EndpointSlice>> = ours.filter(|slice| !slice.is_deleting()).collect();
-    if is_left_alone(service) || snapshot.raw().is_deleting() {
+    if is_left_alone(service) {
         return Ok(Verdict::Continue);
     }
+    let backends = backends(snapshot)?;
     let mut wanted: BTreeMap<Vec<ResolvedPort>, Vec<Endpoint>> = BTreeMap::new();
-    for backend in backends(snapshot)? {
+    for backend in &backends {
         let mut ports = backend.ports.clone();
         ports.sort();
-        wanted.entry(ports).or_default().push(endpoint(&backend, service));
+        wanted.entry(ports).or_default().push(endpoint(backend, service));
     }
-    if wanted.is_empty() {
-        // A service without pods has one slice without endpoints, which tells that somebody looked.
-        wanted.insert(Vec::new(), Vec::new());
-    }
-    let mut existing: HashMap<Vec<ResolvedPort>, Vec<Seen<EndpointSlice>>> = HashMap::new();
-    for slice in ours {
-        existing.entry(ports_of(&slice)).or_default().push(slice);
-    }
-    let mut fresh = 0;
-    for (ports, endpoints) in wanted {
-        let slices = existing.remove(&ports).unwrap_or_default();
-        place(snapshot, &ports, endpoints, slices, &mut fresh, draft)?;
-    }
-    for slice in existing.into_values().flatten() {
-        draft.put(snapshot.delete(slice.raw(), "no pod of the service has its ports"));
-    }
+    let (ours, strangers) = slices_of(snapshot)?;
+    let is_new = ours.is_empty();
+    let mut arrangement = arrange(wanted, ours);
+    reuse(&mut arrangement, &address_type(service));
+    let moments = Moments::of(snapshot, &backends, is_new);
+    write(snapshot, arrangement, strangers, &moments, draft)?;
     Ok(Verdict::Continue)
 }
 
-/// Puts the endpoints of one set of ports into slices. Those that are in one already stay there.
-fn place(
+/// The slices that carry the service's name: its own, and those that some service of its name has left behind.
+fn slices_of(snapshot: &Snapshot<Service>) -> Result<(Vec<Seen<EndpointSlice>>, Vec<Seen<EndpointSlice>>), Failure> {
+    let labels = BTreeMap::from([
+        (SERVICE_NAME.to_owned(), snapshot.raw().name().to_owned()),
+        (MANAGED_BY.to_owned(), CONTROLLER.to_owned()),
+    ]);
+    let slices = snapshot.select::<EndpointSlice>(&selector_of_labels(&labels)?)?;
+    let slices = slices.into_iter().filter(|slice| !slice.is_deleting());
+    let is_own = |slice: &Seen<EndpointSlice>| {
+        let mut owners = slice.raw().owners().iter();
+        owners.any(|owner| *owner.uid == *snapshot.raw().uid())
+    };
+    Ok(slices.partition(is_own))
+}
+
+fn arrange(wanted: BTreeMap<Vec<ResolvedPort>, Vec<Endpoint>>, ours: Vec<Seen<EndpointSlice>>) -> Arrangement {
+    let mut existing: BTreeMap<Vec<ResolvedPort>, Vec<(Seen<EndpointSlice>, Vec<Endpoint>)>> = BTreeMap::new();
+    for slice in ours {
+        let endpoints = slice.endpoints.clone().unwrap_or_default();
+        existing
+            .entry(ports::of_slice(&slice))
+            .or_default()
+            .push((slice, endpoints));
+    }
+    let mut arrangement = Arrangement::default();
+    for (ports, endpoints) in wanted {
+        let content = |endpoints| Content {
+            ports: ports.clone(),
+            endpoints,
+        };
+        let packed = pack::pack(endpoints, existing.remove(&ports).unwrap_or_default());
+        let kept = packed.kept.into_iter();
+        arrangement
+            .kept
+            .extend(kept.map(|(slice, endpoints)| (slice, content(endpoints))));
+        arrangement.fresh.extend(packed.fresh.into_iter().map(content));
+        arrangement.unneeded.extend(packed.emptied);
+    }
+    let others = existing.into_values().flatten();
+    arrangement.unneeded.extend(others.map(|(slice, _)| slice));
+    if arrangement.kept.is_empty() && arrangement.fresh.is_empty() {
+        // A service without pods has one slice without endpoints, which tells that somebody looked.
+        arrangement.fresh.push(Content {
+            ports: Vec::new(),
+            endpoints: Vec::new(),
+        });
+    }
+    arrangement
+}
+
+/// Has slices that nobody needs hold what would be in new ones, so that a service is never without.
+fn reuse(arrangement: &mut Arrangement, address_type: &str) {
+    let (mut usable, unusable): (Vec<_>, Vec<_>) = std::mem::take(&mut arrangement.unneeded)
+        .into_iter()
+        .partition(|slice| slice.address_type == address_type);
+    while !usable.is_empty() && !arrangement.fresh.is_empty() {
+        arrangement.kept.push((usable.remove(0), arrangement.fresh.remove(0)));
+    }
+    arrangement.unneeded = usable;
+    arrangement.unneeded.extend(unusable);
+}
+
+fn write(
     snapshot: &Snapshot<Service>,
-    ports: &[ResolvedPort],
-    endpoints: Vec<Endpoint>,
-    slices: Vec<Seen<EndpointSlice>>,
-    fresh: &mut usize,
+    arrangement: Arrangement,
+    strangers: Vec<Seen<EndpointSlice>>,
+    moments: &Moments,
     draft: &mut Draft<Object>,
 ) -> Result<(), Failure> {
-    let mut by_address: HashMap<String, Endpoint> = endpoints
-        .iter()
-        .map(|endpoint| (identity(endpoint), endpoint.clone()))
-        .collect();
-    let mut kept: Vec<(Seen<EndpointSlice>, Vec<Endpoint>)> = Vec::new();
-    for slice in slices {
-        let stay = slice
-            .endpoints
-            .iter()
-            .flatten()
-            .filter_map(|endpoint| by_address.remove(&identity(endpoint)))
-            .collect();
-        kept.push((slice, stay));
-    }
-    let unplaced: HashSet<String> = by_address.into_keys().collect();
-    let mut unplaced: Vec<Endpoint> = endpoints
-        .into_iter()
-        .filter(|endpoint| unplaced.contains(&identity(endpoint)))
-        .collect();
-    for (_, stay) in &mut kept {
-        let room = MOST.saturating_sub(stay.len()).min(unplaced.len());
-        stay.extend(unplaced.drain(..room));
-    }
-    let mut is_first = true;
-    for (slice, stay) in kept {
-        if stay.is_empty() && !(is_first && unplaced.is_empty() && ports.is_empty()) {
-            draft.put(snapshot.delete(slice.raw(), "none of its endpoints is left"));
-            continue;
-        }
-        is_first = false;
+    let service = snapshot.object();
+    let mut written: Vec<StepKey<Target>> = Vec::new();
+    for (slice, content) in arrangement.kept {
         let mut desired = (*slice).clone();
-        desired.endpoints = Some(stay);
-        desired.metadata.labels = Some(labels(snapshot.object()));
+        let changed = changed(&slice, &content.endpoints);
+        let moment = moments.earliest(&changed);
+        desired.ports = Some(content.ports.iter().map(ports::in_slice).collect());
+        desired.endpoints = Some(content.endpoints);
+        desired.metadata.labels = Some(labels(service));
         if differs(&slice, &desired) {
-            draft.put(snapshot.patch(&slice, &desired, "the pods of the service changed")?);
+            let annotations = desired.metadata.annotations.get_or_insert_default();
+            annotations.remove(TRIGGER_TIME);
+            annotations.extend(moment);
+            written.push(draft.put(snapshot.patch(&slice, &desired, "the pods of the service changed")?));
         }
     }
-    let mut rest = unplaced.into_iter().peekable();
-    while rest.peek().is_some() || is_first {
-        is_first = false;
-        let piece: Vec<Endpoint> = rest.by_ref().take(MOST).collect();
+    // Whoever collects what the service owned would meet a slice that comes after.
+    let fresh = if snapshot.raw().is_deleting() {
+        Vec::new()
+    } else {
+        arrangement.fresh
+    };
+    for (nth, content) in fresh.into_iter().enumerate() {
         let prefix = format!("{}-", snapshot.raw().name());
+        let moment = moments.earliest(&content.endpoints);
         let slice = EndpointSlice {
             metadata: ObjectMeta {
                 generate_name: Some(prefix.clone()),
-                name: Some(snapshot.fresh_name(&prefix, *fresh)),
-                labels: Some(labels(snapshot.object())),
-                annotations: Some(BTreeMap::from([(TRIGGER_TIME.to_owned(), snapshot.now().to_string())])),
+                name: Some(snapshot.fresh_name(&prefix, nth)),
+                labels: Some(labels(service)),
+                annotations: Some(moment.into_iter().collect()),
                 ..ObjectMeta::default()
             },
-            address_type: address_type(snapshot.object()),
-            endpoints: Some(piece),
-            ports: Some(ports.iter().map(port).collect()),
+            address_type: address_type(service),
+            endpoints: Some(content.endpoints),
+            ports: Some(content.ports.iter().map(ports::in_slice).collect()),
         };
-        *fresh += 1;
-        draft.put(snapshot.create(&slice, "endpoints of the service have no slice")?);
+        written.push(draft.put(snapshot.create(&slice, "endpoints of the service have no slice")?));
+    }
+    for slice in arrangement.unneeded.into_iter().chain(strangers) {
+        let gone = draft.put(snapshot.delete(slice.raw(), "no endpoint of the service is in it"));
+        for earlier in &written {
+            draft.after(&gone, earlier)?;
+        }
     }
     Ok(())
 }
 
 fn differs(before: &EndpointSlice, after: &EndpointSlice) -> bool {
     let normal = |slice: &EndpointSlice| {
-        let mut value = serde_json::to_value((&slice.endpoints, &slice.metadata.labels)).unwrap_or_default();
+        // No endpoints and an empty list of them are the same.
+        let endpoints = slice.endpoints.as_deref().unwrap_or_default();
+        let mut value = serde_json::to_value((endpoints, &slice.metadata.labels)).unwrap_or_default();
         template::leave_out_empty(&mut value);
-        value
+        (value, ports::of_slice(slice))
     };
     normal(before) != normal(after)
 }
 
-/// What makes an endpoint the same as before: its pod, and the address of that.
-fn identity(endpoint: &Endpoint) -> String {
-    let uid = endpoint
-        .target_ref
-        .as_ref()
-        .and_then(|reference| reference.uid.as_deref())
-        .unwrap_or_default();
-    format!("{uid} {}", endpoint.addresses.join(","))
+/// The endpoints that a slice does not have, or has otherwise.
+fn changed(slice: &EndpointSlice, endpoints: &[Endpoint]) -> Vec<Endpoint> {
+    let before: HashMap<String, &Endpoint> = slice
+        .endpoints
+        .iter()
+        .flatten()
+        .map(|endpoint| (pack::identity(endpoint), endpoint))
+        .collect();
+    let is_as_before = |endpoint: &&Endpoint| {
+        let before = before.get(&pack::identity(endpoint));
+        before.is_some_and(|before| pack::is_same(before, endpoint))
+    };
+    endpoints
+        .iter()
+        .filter(|endpoint| !is_as_before(endpoint))
+        .cloned()
+        .collect()
+}
+
+/// When what is told in slices came about, by which proxies measure how late they are.
+struct Moments {
+    /// By the pod's uid, when it became ready or ceased to be.
+    pods: HashMap<String, Timestamp>,
+    /// When the service was made, if nothing has been told of it before.
+    service: Option<Timestamp>,
+}
+
+impl Moments {
+    fn of(snapshot: &Snapshot<Service>, backends: &[Backend], is_new: bool) -> Self {
+        let pods = backends
+            .iter()
+            .filter_map(|backend| Some((backend.pod.uid().to_owned(), backend.turned()?)));
+        let made = snapshot.object().metadata.creation_timestamp.as_ref();
+        Self {
+            pods: pods.collect(),
+            service: made.filter(|_| is_new).map(|made| made.0),
+        }
+    }
+
+    /// The annotation that tells the earliest of the moments that concern these endpoints.
+    fn earliest(&self, endpoints: &[Endpoint]) -> Option<(String, String)> {
+        let pods: HashSet<&str> = endpoints
+            .iter()
+            .filter_map(|endpoint| endpoint.target_ref.as_ref()?.uid.as_deref())
+            .collect();
+        let moments = pods.into_iter().filter_map(|pod| self.pods.get(pod));
+        let earliest = moments.chain(&self.service).min()?;
+        Some((TRIGGER_TIME.to_owned(), earliest.to_string()))
+    }
 }
 
 fn endpoint(backend: &Backend, service: &Service) -> Endpoint {
     let serving = pods::is_ready(&backend.pod);
     let terminating = backend.pod.is_deleting();
+    let ready = publishes_not_ready(service) || (serving && !terminating);
     Endpoint {
         addresses: vec![backend.address.clone()],
         conditions: Some(EndpointConditions {
-            ready: Some(publishes_not_ready(service) || (serving && !terminating)),
+            ready: Some(ready),
             serving: Some(serving),
             terminating: Some(terminating),
         }),
+        hints: hints::of(backend, service).filter(|_| ready),
         hostname: backend.hostname(service.metadata.name.as_deref().unwrap_or_default()),
         node_name: backend.node(),
         target_ref: Some(backend.reference()),
@@ -183,15 +286,10 @@ fn endpoint(backend: &Backend, service: &Service) -> Endpoint {
 }
 
 fn labels(service: &Service) -> BTreeMap<String, String> {
-    let mut labels = service.metadata.labels.clone().unwrap_or_default();
-    labels.insert(
-        SERVICE_NAME.to_owned(),
-        service.metadata.name.clone().unwrap_or_default(),
-    );
+    let mut labels = labels_of(service);
+    let name = service.metadata.name.clone().unwrap_or_default();
+    labels.insert(SERVICE_NAME.to_owned(), name);
     labels.insert(MANAGED_BY.to_owned(), CONTROLLER.to_owned());
-    if service.spec.as_ref().and_then(|spec| spec.cluster_ip.as_deref()) == Some("None") {
-        labels.insert(HEADLESS.to_owned(), String::new());
-    }
     labels
 }
 
@@ -202,29 +300,4 @@ fn address_type(service: &Service) -> String {
         .and_then(|spec| spec.ip_families.clone())
         .unwrap_or_default();
     families.into_iter().next().unwrap_or_else(|| "IPv4".to_owned())
-}
-
-fn port(resolved: &ResolvedPort) -> EndpointPort {
-    EndpointPort {
-        name: Some(resolved.name.clone()),
-        protocol: Some(resolved.protocol.clone()),
-        port: Some(resolved.port),
-        app_protocol: resolved.app_protocol.clone(),
-    }
-}
-
-fn ports_of(slice: &EndpointSlice) -> Vec<ResolvedPort> {
-    let mut ports: Vec<ResolvedPort> = slice
-        .ports
-        .iter()
-        .flatten()
-        .map(|port| ResolvedPort {
-            name: port.name.clone().unwrap_or_default(),
-            protocol: port.protocol.clone().unwrap_or_default(),
-            port: port.port.unwrap_or(0),
-            app_protocol: port.app_protocol.clone(),
-        })
-        .collect();
-    ports.sort();
-    ports
 }
