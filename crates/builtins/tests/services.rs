@@ -4,7 +4,7 @@ mod world;
 
 use k8s_openapi::api::core::v1::{Endpoints, Event, Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
-use kube::api::{DeleteParams, PostParams};
+use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use world::{Pods, World, eventually, template};
@@ -322,7 +322,7 @@ async fn no_more_addresses_are_mirrored_than_fit_and_that_is_told() {
     one_slice(&world, "a full slice", |slice| endpoints_of(slice).len() == 1000).await;
     let events = world.api::<Event>();
     eventually("that one is missing is told", || async {
-        let mut events = events.list(&Default::default()).await.unwrap().items.into_iter();
+        let mut events = events.list(&ListParams::default()).await.unwrap().items.into_iter();
         events.find(|event| {
             event.reason.as_deref() == Some("TooManyAddressesToMirror")
                 && event

@@ -4,7 +4,7 @@ mod world;
 
 use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use world::{Pods, World, eventually};
@@ -67,7 +67,7 @@ impl Storage {
     async fn told(&self, name: &str, reason: &str, words: &str) {
         let events: Api<Event> = Api::all(self.world.client.clone());
         eventually(&format!("{reason} of {name}: {words}"), || async {
-            let events = events.list(&Default::default()).await.expect("the server answers");
+            let events = events.list(&ListParams::default()).await.expect("the server answers");
             let mut events = events.items.into_iter();
             events.find(|event| {
                 event.involved_object.name.as_deref() == Some(name)
@@ -468,4 +468,18 @@ async fn a_claim_gets_the_smallest_volume_that_fits_and_gives_it_back_when_it_go
     storage.volume_is("fitting", "Bound").await;
     storage.delete_claim("data").await;
     storage.volume_is("fitting", "Released").await;
+}
+
+#[tokio::test]
+async fn protection_that_somebody_took_away_is_put_back() {
+    let storage = Storage::new().await;
+    storage.volume("disk", "1Gi", json!({})).await;
+    storage
+        .patch_volume("disk", json!({ "metadata": { "finalizers": null } }))
+        .await;
+    eventually("it is protected again", || async {
+        let volume = storage.volumes.get("disk").await.expect("the server answers");
+        (volume.finalizers() == ["kubernetes.io/pv-protection"]).then_some(())
+    })
+    .await;
 }

@@ -51,6 +51,8 @@ impl Actor for SlicesOfServices {
     }
 }
 
+type Slices = Vec<Seen<EndpointSlice>>;
+
 /// What shall be in a slice.
 struct Content {
     ports: Vec<ResolvedPort>,
@@ -62,7 +64,7 @@ struct Content {
 struct Arrangement {
     kept: Vec<(Seen<EndpointSlice>, Content)>,
     fresh: Vec<Content>,
-    unneeded: Vec<Seen<EndpointSlice>>,
+    unneeded: Slices,
 }
 
 fn keep_slices(snapshot: &Snapshot<Service>, draft: &mut Draft<Object>) -> Result<Verdict, Failure> {
@@ -87,7 +89,7 @@ fn keep_slices(snapshot: &Snapshot<Service>, draft: &mut Draft<Object>) -> Resul
 }
 
 /// The slices that carry the service's name: its own, and those that some service of its name has left behind.
-fn slices_of(snapshot: &Snapshot<Service>) -> Result<(Vec<Seen<EndpointSlice>>, Vec<Seen<EndpointSlice>>), Failure> {
+fn slices_of(snapshot: &Snapshot<Service>) -> Result<(Slices, Slices), Failure> {
     let labels = BTreeMap::from([
         (SERVICE_NAME.to_owned(), snapshot.raw().name().to_owned()),
         (MANAGED_BY.to_owned(), CONTROLLER.to_owned()),
@@ -101,14 +103,10 @@ fn slices_of(snapshot: &Snapshot<Service>) -> Result<(Vec<Seen<EndpointSlice>>, 
     Ok(slices.partition(is_own))
 }
 
-fn arrange(wanted: BTreeMap<Vec<ResolvedPort>, Vec<Endpoint>>, ours: Vec<Seen<EndpointSlice>>) -> Arrangement {
-    let mut existing: BTreeMap<Vec<ResolvedPort>, Vec<(Seen<EndpointSlice>, Vec<Endpoint>)>> = BTreeMap::new();
+fn arrange(wanted: BTreeMap<Vec<ResolvedPort>, Vec<Endpoint>>, ours: Slices) -> Arrangement {
+    let mut existing: BTreeMap<Vec<ResolvedPort>, Slices> = BTreeMap::new();
     for slice in ours {
-        let endpoints = slice.endpoints.clone().unwrap_or_default();
-        existing
-            .entry(ports::of_slice(&slice))
-            .or_default()
-            .push((slice, endpoints));
+        existing.entry(ports::of_slice(&slice)).or_default().push(slice);
     }
     let mut arrangement = Arrangement::default();
     for (ports, endpoints) in wanted {
@@ -116,7 +114,12 @@ fn arrange(wanted: BTreeMap<Vec<ResolvedPort>, Vec<Endpoint>>, ours: Vec<Seen<En
             ports: ports.clone(),
             endpoints,
         };
-        let packed = pack::pack(endpoints, existing.remove(&ports).unwrap_or_default());
+        let existing = existing.remove(&ports).unwrap_or_default().into_iter();
+        let existing = existing.map(|slice| {
+            let endpoints = slice.endpoints.clone().unwrap_or_default();
+            (slice, endpoints)
+        });
+        let packed = pack::pack(endpoints, existing.collect());
         let kept = packed.kept.into_iter();
         arrangement
             .kept
@@ -124,8 +127,7 @@ fn arrange(wanted: BTreeMap<Vec<ResolvedPort>, Vec<Endpoint>>, ours: Vec<Seen<En
         arrangement.fresh.extend(packed.fresh.into_iter().map(content));
         arrangement.unneeded.extend(packed.emptied);
     }
-    let others = existing.into_values().flatten();
-    arrangement.unneeded.extend(others.map(|(slice, _)| slice));
+    arrangement.unneeded.extend(existing.into_values().flatten());
     if arrangement.kept.is_empty() && arrangement.fresh.is_empty() {
         // A service without pods has one slice without endpoints, which tells that somebody looked.
         arrangement.fresh.push(Content {
@@ -151,7 +153,7 @@ fn reuse(arrangement: &mut Arrangement, address_type: &str) {
 fn write(
     snapshot: &Snapshot<Service>,
     arrangement: Arrangement,
-    strangers: Vec<Seen<EndpointSlice>>,
+    strangers: Slices,
     moments: &Moments,
     draft: &mut Draft<Object>,
 ) -> Result<(), Failure> {

@@ -98,10 +98,6 @@ mod tests {
 
     use super::*;
 
-    #[expect(
-        clippy::needless_pass_by_value,
-        reason = "literals read better where they are handed in whole"
-    )]
     fn repacked(subsets: Value) -> Value {
         let subsets: Vec<EndpointSubset> = serde_json::from_value(subsets).unwrap();
         serde_json::to_value(repack(&subsets)).unwrap()

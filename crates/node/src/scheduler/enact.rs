@@ -214,3 +214,40 @@ impl Enactor {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use moorline_apiserver::{core::RealWorld, server::Embedded};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_volume_is_not_taken_from_the_claim_that_has_it() {
+        let server = Embedded::ephemeral(Arc::new(RealWorld)).await.unwrap();
+        let client = Client::new(server.service(), "default");
+        let claims: Api<PersistentVolumeClaim> = Api::default_namespaced(client.clone());
+        let enactor = Enactor {
+            client: client.clone(),
+            claims: Arc::new(Mirror::follow(
+                Api::all(client.clone()),
+                kube::runtime::watcher::Config::default(),
+            )),
+            recorder: Recorder::new(client.clone(), "test", None),
+        };
+        let volumes: Api<PersistentVolume> = Api::all(client);
+        let volume = serde_json::from_value(json!({ "metadata": { "name": "pv" }, "spec": {
+            "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"], "hostPath": { "path": "/srv/none" } } }));
+        volumes.create(&PostParams::default(), &volume.unwrap()).await.unwrap();
+        let mut made = Vec::new();
+        for name in ["first", "second"] {
+            let claim = serde_json::from_value(json!({ "metadata": { "name": name }, "spec": { "storageClassName": "",
+                "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } } }));
+            made.push(claims.create(&PostParams::default(), &claim.unwrap()).await.unwrap());
+        }
+        enactor.reserve(&made[0], "pv").await.unwrap();
+        let refused = enactor.reserve(&made[1], "pv").await.unwrap_err();
+        assert!(refused.contains("already bound to a different claim"), "{refused}");
+        let holder = volumes.get("pv").await.unwrap().spec.unwrap().claim_ref.unwrap();
+        assert_eq!(holder.uid, made[0].metadata.uid);
+    }
+}

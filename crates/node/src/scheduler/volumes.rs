@@ -249,3 +249,65 @@ fn class_name<'a>(metadata: &'a ObjectMeta, chosen: Option<&'a str>) -> &'a str 
     let old = annotations.and_then(|annotations| annotations.get("volume.beta.kubernetes.io/storage-class"));
     old.map(String::as_str).or(chosen).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn claim() -> PersistentVolumeClaim {
+        serde_json::from_value(json!({
+            "metadata": { "name": "data", "namespace": "n", "uid": "u" },
+            "spec": { "storageClassName": "local", "accessModes": ["ReadWriteOnce"],
+                      "resources": { "requests": { "storage": "1Gi" } } },
+        }))
+        .unwrap()
+    }
+
+    fn volume(change: impl Fn(&mut Value)) -> PersistentVolume {
+        let mut volume = json!({
+            "metadata": { "name": "pv" },
+            "spec": { "storageClassName": "local", "accessModes": ["ReadWriteOnce"], "capacity": { "storage": "1Gi" } },
+            "status": { "phase": "Available" },
+        });
+        change(&mut volume);
+        serde_json::from_value(volume).unwrap()
+    }
+
+    #[test]
+    fn a_volume_that_is_kept_for_a_claim_must_be_large_enough_too() {
+        let keep = |volume: &mut Value| {
+            volume["spec"]["claimRef"] = json!({ "namespace": "n", "name": "data" });
+            volume["spec"]["storageClassName"] = json!("other");
+        };
+        assert!(fits(&volume(keep), &claim()), "it need not be of the class");
+        for (field, value) in [
+            ("capacity", json!({ "storage": "1Mi" })),
+            ("volumeMode", json!("Block")),
+            ("accessModes", json!(["ReadOnlyMany"])),
+            ("volumeAttributesClassName", json!("fast")),
+        ] {
+            let unfit = volume(|volume| {
+                keep(volume);
+                volume["spec"][field] = value.clone();
+            });
+            assert!(!fits(&unfit, &claim()), "{field}");
+        }
+        let foreign = volume(|volume| volume["spec"]["claimRef"] = json!({ "namespace": "m", "name": "data" }));
+        assert!(!fits(&foreign, &claim()), "it is kept for a claim in another namespace");
+    }
+
+    #[test]
+    fn a_free_volume_must_be_available_and_of_the_class() {
+        assert!(fits(&volume(|_| ()), &claim()));
+        assert!(!fits(
+            &volume(|volume| volume["status"]["phase"] = json!("Pending")),
+            &claim()
+        ));
+        let annotated = volume(|volume| {
+            volume["metadata"]["annotations"] = json!({ "volume.beta.kubernetes.io/storage-class": "other" });
+        });
+        assert!(!fits(&annotated, &claim()));
+    }
+}

@@ -117,16 +117,14 @@ pub(super) fn remains(volume: &PersistentVolume, holder: Option<&PersistentVolum
     if !released || !deletes || held || volume.metadata.deletion_timestamp.is_some() {
         return None;
     }
-    match annotation(&volume.metadata, MADE_BY) {
-        Some(by) => (by == PROVISIONER).then_some(Remains::Made),
-        None => {
-            let path = Path::new(&spec.host_path.as_ref()?.path);
-            let below = path.strip_prefix("/tmp").ok()?;
-            let mut parts = below.components();
-            let is_plain = parts.clone().next().is_some() && parts.all(|part| matches!(part, Component::Normal(_)));
-            is_plain.then(|| Remains::OfMachine(path.to_owned()))
-        }
+    if let Some(by) = annotation(&volume.metadata, MADE_BY) {
+        return (by == PROVISIONER).then_some(Remains::Made);
     }
+    let path = Path::new(&spec.host_path.as_ref()?.path);
+    let below = path.strip_prefix("/tmp").ok()?;
+    let mut parts = below.components();
+    let is_plain = parts.clone().next().is_some() && parts.all(|part| matches!(part, Component::Normal(_)));
+    is_plain.then(|| Remains::OfMachine(path.to_owned()))
 }
 
 fn annotation<'a>(metadata: &'a ObjectMeta, name: &str) -> Option<&'a str> {
