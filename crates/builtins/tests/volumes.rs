@@ -2,9 +2,13 @@
 
 mod world;
 
+use std::pin::pin;
+
+use futures_util::TryStreamExt as _;
 use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use world::{Pods, World, eventually};
@@ -413,17 +417,31 @@ async fn a_volume_is_not_released_before_its_claim_can_have_been_seen() {
     let stranger = json!({ "namespace": "default", "name": "data", "uid": "00000000-0000-0000-0000-000000000000" });
     storage.volume("disk", "1Gi", json!({})).await;
     storage.volume_is("disk", "Available").await;
+    let version = storage
+        .volumes
+        .list(&ListParams::default())
+        .await
+        .unwrap()
+        .metadata
+        .resource_version
+        .unwrap();
+    let watch = storage.volumes.watch(&WatchParams::default(), &version).await.unwrap();
     storage
         .patch_volume("disk", json!({ "spec": { "claimRef": stranger } }))
         .await;
-    let waiting = storage.volume_is("disk", "Pending").await.status.unwrap();
-    let released = storage.volume_is("disk", "Released").await.status.unwrap();
-    let time =
-        |status: k8s_openapi::api::core::v1::PersistentVolumeStatus| status.last_phase_transition_time.unwrap().0;
-    assert!(
-        time(released) > time(waiting),
-        "claims and volumes are not seen in step"
-    );
+    // Phases follow each other too fast to be asked for.
+    let mut phases: Vec<(String, Timestamp)> = Vec::new();
+    let mut watch = pin!(watch);
+    while phases.last().is_none_or(|(phase, _)| phase != "Released") {
+        let WatchEvent::Modified(volume) = watch.try_next().await.unwrap().unwrap() else {
+            panic!("volumes only change here");
+        };
+        let status = volume.status.unwrap();
+        phases.push((status.phase.unwrap(), status.last_phase_transition_time.unwrap().0));
+    }
+    let waiting = phases.iter().find(|(phase, _)| phase == "Pending").unwrap();
+    let released = phases.last().unwrap();
+    assert!(released.1 > waiting.1, "claims and volumes are not seen in step");
 }
 
 #[tokio::test]
