@@ -170,7 +170,9 @@ impl Hands<'_> {
                         .any(|earlier| effective.contains(earlier))
                 };
                 let tells = if happened { Tells::Happening } else { Tells::State };
-                self.events.publish(self.ground.cache.client(), desired, tells).await;
+                if self.ground.fence.check().is_ok() {
+                    self.events.publish(self.ground.cache.client(), desired, tells).await;
+                }
                 Ok(Effect::None)
             }
             Action::Create { desired } => self.create(desired).await,
@@ -359,6 +361,8 @@ impl Hands<'_> {
             "preconditions": { "uid": base.uid() },
         });
         let client = self.client(&target)?;
+        let fenced = |fenced| Failure::retry(format!("cannot delete {target}: {fenced}"));
+        self.ground.fence.check().map_err(fenced)?;
         let place = self.begin(&target);
         let content = ("application/json", options.to_string().into_bytes());
         let answer = request::send(&client, Method::DELETE, &path_of(&target), Some(content)).await;
@@ -408,11 +412,14 @@ impl Hands<'_> {
         content: (&str, Vec<u8>),
         target: &Target,
     ) -> Result<Object, RequestError> {
-        let client = self.ground.client_of(target).ok_or_else(|| RequestError::Refused {
+        let unsent = |why: String| RequestError::Refused {
             status: StatusCode::SERVICE_UNAVAILABLE,
             reason: String::new(),
-            message: "its cluster is not known here".to_owned(),
-        })?;
+            message: why,
+        };
+        let client = self.ground.client_of(target);
+        let client = client.ok_or_else(|| unsent("its cluster is not known here".to_owned()))?;
+        self.ground.fence.check().map_err(|fenced| unsent(fenced.to_string()))?;
         let place = self.begin(target);
         let answer = request::send(&client, method, path, Some(content)).await;
         let answer = answer.and_then(|bytes| request::read(&target.kind, &bytes));

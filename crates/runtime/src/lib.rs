@@ -117,6 +117,7 @@ mod decode;
 mod dependency;
 mod events;
 mod execute;
+mod fence;
 mod gate;
 mod install;
 mod intern;
@@ -144,6 +145,7 @@ pub use crate::{
     dependency::{Dependency, Met},
     events::EventType,
     execute::Effect,
+    fence::{Fence, Fenced},
     install::{InstallError, install},
     kind::{Kind, Scope},
     manager::{

@@ -19,6 +19,7 @@ use crate::{
     clock::{SystemTime, TimeOfDay, TokioTimer},
     clusters::Clusters,
     dependency::Dependency,
+    fence::Fence,
     gate::{self, Passed},
     metrics::{Metrics, QueueMetrics},
     object::{Key, Target},
@@ -41,6 +42,8 @@ pub struct Ground {
     pub recorder: Option<Recorder>,
     /// The member clusters.
     pub clusters: Clusters,
+    /// Until when anything may be written, in any of the clusters.
+    pub fence: Fence,
 }
 
 impl Ground {
@@ -52,6 +55,7 @@ impl Ground {
             metrics: Metrics::new(),
             recorder: None,
             clusters: Clusters::default(),
+            fence: Fence::open(),
         }
     }
 

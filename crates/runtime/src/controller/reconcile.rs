@@ -351,7 +351,7 @@ impl<A: Actor> Mind<A> {
             &self.field_owner,
             now,
         );
-        if let Ok(event) = event {
+        if let (Ok(event), Ok(())) = (event, self.ground.fence.check()) {
             self.events
                 .publish(self.ground.cache.client(), &event, Tells::State)
                 .await;
