@@ -4,15 +4,20 @@ mod closing;
 mod members;
 pub(crate) mod plans;
 mod reconcile;
+mod running;
 
 use std::{collections::BTreeSet, num::NonZeroUsize, sync::Arc, time::Duration};
 
-use moorline_plan::{Cancel, Cancellation};
+use moorline_plan::Cancellation;
 use moorline_queue::{Ask, Outcome, Priority, Queue};
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::{
+    sync::{CancellationToken, DropGuard},
+    task::TaskTracker,
+};
 
 pub(crate) use self::members::Members;
 use self::reconcile::{Mind, Next};
+pub use self::running::Running;
 use crate::{
     actor::Actor,
     cache::{Cache, Event, IndexFunction, Listening, Selection},
@@ -118,16 +123,7 @@ pub struct Controller<A: Actor> {
     mind: Arc<Mind<A>>,
     queue: KeyQueue,
     listening: Vec<Listening>,
-    stop: CancellationToken,
-}
-
-/// A controller at work.
-pub struct Running {
-    queue: Box<dyn Fn() + Send + Sync>,
-    workers: TaskTracker,
-    stop: CancellationToken,
-    cancellation: Cancellation,
-    _listening: Vec<Listening>,
+    stop: DropGuard,
 }
 
 impl<A: Actor> Controller<A> {
@@ -193,7 +189,7 @@ impl<A: Actor> Controller<A> {
             mind,
             queue,
             listening,
-            stop,
+            stop: stop.drop_guard(),
         }
     }
 
@@ -217,16 +213,21 @@ impl<A: Actor> Controller<A> {
     /// Starts the workers, once the caches have their first lists. Needs a tokio runtime.
     pub fn start(self) -> Running {
         let workers = TaskTracker::new();
-        let stop = self.stop.clone();
+        let stop = self.stop.disarm();
+        let ending = stop.child_token();
         let cancellation = Cancellation::new();
-        let most = i64::try_from(self.mind.settings.workers).unwrap_or(i64::MAX);
-        self.mind.metrics.most_workers.set(most);
-        for _ in 0..self.mind.settings.workers.max(1) {
+        let most = self.mind.settings.workers.max(1);
+        self.mind
+            .metrics
+            .most_workers
+            .set(i64::try_from(most).unwrap_or(i64::MAX));
+        for _ in 0..most {
             let worker = Worker {
                 mind: Arc::clone(&self.mind),
                 queue: self.queue.clone(),
                 cancellation: cancellation.clone(),
                 tasks: workers.clone(),
+                ending: ending.clone(),
                 stop: stop.clone(),
             };
             workers.spawn(worker.run());
@@ -245,48 +246,11 @@ impl<A: Actor> Controller<A> {
         Running {
             queue: Box::new(move || drop(queue.shut_down_now())),
             workers,
+            ending,
             stop,
             cancellation,
             _listening: self.listening,
         }
-    }
-}
-
-impl Running {
-    /// Takes no more work and waits for what is under way; cuts it off at the deadline. Tells whether all was done.
-    pub async fn stop(self, within: Duration) -> bool {
-        (self.queue)();
-        self.workers.close();
-        let done = tokio::time::timeout(within, self.workers.wait()).await.is_ok();
-        self.stop.cancel();
-        if !done {
-            self.abandon().await;
-        }
-        done
-    }
-
-    /// Like [`stop`](Self::stop), but cut off as soon as `lost` says that this process may no longer act.
-    pub(crate) async fn stop_unless(self, within: Duration, lost: &CancellationToken) -> bool {
-        (self.queue)();
-        self.workers.close();
-        let finished = tokio::time::timeout(within, self.workers.wait());
-        let done = lost
-            .run_until_cancelled(finished)
-            .await
-            .is_some_and(|finished| finished.is_ok());
-        if !done {
-            self.abandon().await;
-        }
-        done
-    }
-
-    /// Stops at once, writing nothing more, not even a status: for a process that may no longer lead.
-    pub async fn abandon(self) {
-        self.cancellation.cancel(Cancel::All);
-        (self.queue)();
-        self.stop.cancel();
-        self.workers.close();
-        self.workers.wait().await;
     }
 }
 
@@ -397,13 +361,14 @@ struct Worker<A: Actor> {
     queue: KeyQueue,
     cancellation: Cancellation,
     tasks: TaskTracker,
+    ending: CancellationToken,
     stop: CancellationToken,
 }
 
 impl<A: Actor> Worker<A> {
     async fn run(self) {
         for collection in self.mind.sources.all() {
-            if self.stop.run_until_cancelled(collection.synced()).await.is_none() {
+            if self.ending.run_until_cancelled(collection.synced()).await.is_none() {
                 return;
             }
         }
@@ -428,10 +393,10 @@ impl<A: Actor> Worker<A> {
                 continue;
             }
             // The key stays out of everybody's hands while the cache catches up; this worker goes on with others.
-            let (mind, queue, stop) = (Arc::clone(&self.mind), self.queue.clone(), self.stop.clone());
+            let (mind, queue, ending) = (Arc::clone(&self.mind), self.queue.clone(), self.ending.clone());
             self.tasks.spawn(async move {
                 let passing = gate::pass(&mind.ground, &mind.sources, &mind.members, writes, mind.settings.gate);
-                let Some(passed) = stop.run_until_cancelled(passing).await else {
+                let Some(passed) = ending.run_until_cancelled(passing).await else {
                     return;
                 };
                 if passed == Passed::Seen {
