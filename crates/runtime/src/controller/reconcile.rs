@@ -109,10 +109,13 @@ impl<A: Actor> Mind<A> {
         let looking = AssertUnwindSafe(tokio::time::timeout(self.settings.timeout, looking)).catch_unwind();
         let result = match looking.await {
             Ok(Ok(result)) => result,
-            Ok(Err(_)) => Err(Failure::retry(format!(
-                "it took longer than {:?}",
-                self.settings.timeout
-            ))),
+            Ok(Err(_)) => {
+                self.metrics.timeouts.inc();
+                Err(Failure::retry(format!(
+                    "it took longer than {:?}",
+                    self.settings.timeout
+                )))
+            }
             Err(panic) => {
                 self.metrics.panics.inc();
                 Err(Failure::retry(format!("it panicked: {}", words_of(&*panic))))

@@ -1,5 +1,7 @@
 //! What is counted and timed, under the names that controller-runtime uses, so that its dashboards and alerts work.
 
+mod requests;
+
 use std::{
     sync::{
         Arc, Mutex,
@@ -20,6 +22,8 @@ use prometheus_client::{
     registry::Registry,
 };
 
+pub(crate) use self::requests::{Requests, Sent};
+
 /// The metrics of a process. Clones share them.
 #[derive(Clone)]
 pub struct Metrics {
@@ -29,17 +33,19 @@ pub struct Metrics {
     errors: Family<OfController, Counter>,
     terminal_errors: Family<OfController, Counter>,
     panics: Family<OfController, Counter>,
-    reconcile_time: Family<OfController, Histogram, Seconds>,
+    timeouts: Family<OfController, Counter>,
+    reconcile_time: Family<OfController, Histogram, Buckets>,
     workers: Family<OfController, Gauge>,
     most_workers: Family<OfController, Gauge>,
     gate: Family<Gated, Counter>,
-    pub(crate) writes: Family<Written, Counter>,
     pub(crate) leading: Family<Named, Gauge>,
+    pub(crate) slow_renewals: Family<Named, Counter>,
+    pub(crate) requests: Requests,
     depth: Family<OfQueue, Gauge>,
     adds: Family<OfName, Counter>,
     retries: Family<OfName, Counter>,
-    queue_time: Family<OfName, Histogram, Seconds>,
-    work_time: Family<OfName, Histogram, Seconds>,
+    queue_time: Family<OfName, Histogram, Buckets>,
+    work_time: Family<OfName, Histogram, Buckets>,
     unfinished: Family<OfName, Gauge<f64, AtomicU64>>,
     longest: Family<OfName, Gauge<f64, AtomicU64>>,
 }
@@ -66,12 +72,6 @@ struct Gated {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct Written {
-    pub(crate) controller: String,
-    pub(crate) verb: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct Named {
     pub(crate) name: String,
 }
@@ -89,18 +89,21 @@ struct OfQueue {
     priority: i64,
 }
 
-/// Buckets from 10 µs to three minutes.
-#[derive(Clone)]
-pub(crate) struct Seconds;
+/// controller-runtime's, and finer ones below: from 10 µs to three minutes.
+const RECONCILE_SECONDS: &[f64] = &[
+    1e-5, 1e-4, 1e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9,
+    1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0,
+    50.0, 60.0, 180.0,
+];
+/// As controller-runtime's queues have them: a key may well wait for a quarter of an hour.
+const QUEUE_SECONDS: &[f64] = &[1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0];
 
-impl MetricConstructor<Histogram> for Seconds {
+#[derive(Clone, Copy)]
+struct Buckets(&'static [f64]);
+
+impl MetricConstructor<Histogram> for Buckets {
     fn new_metric(&self) -> Histogram {
-        let bounds = [
-            1e-5, 1e-4, 1e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8,
-            0.9, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0, 25.0,
-            30.0, 40.0, 50.0, 60.0, 180.0,
-        ];
-        Histogram::new(bounds)
+        Histogram::new(self.0.iter().copied())
     }
 }
 
@@ -120,17 +123,19 @@ impl Metrics {
             errors: Family::default(),
             terminal_errors: Family::default(),
             panics: Family::default(),
-            reconcile_time: Family::new_with_constructor(Seconds),
+            timeouts: Family::default(),
+            reconcile_time: Family::new_with_constructor(Buckets(RECONCILE_SECONDS)),
             workers: Family::default(),
             most_workers: Family::default(),
             gate: Family::default(),
-            writes: Family::default(),
             leading: Family::default(),
+            slow_renewals: Family::default(),
+            requests: Requests::new(),
             depth: Family::default(),
             adds: Family::default(),
             retries: Family::default(),
-            queue_time: Family::new_with_constructor(Seconds),
-            work_time: Family::new_with_constructor(Seconds),
+            queue_time: Family::new_with_constructor(Buckets(QUEUE_SECONDS)),
+            work_time: Family::new_with_constructor(Buckets(QUEUE_SECONDS)),
             unfinished: Family::default(),
             longest: Family::default(),
         };
@@ -155,6 +160,11 @@ impl Metrics {
                 m.panics.clone(),
             );
             registry.register(
+                format!("{reconcile}_timeouts"),
+                "Reconciles that took too long",
+                m.timeouts.clone(),
+            );
+            registry.register(
                 format!("{reconcile}_time_seconds"),
                 "Time of a reconcile",
                 m.reconcile_time.clone(),
@@ -175,15 +185,16 @@ impl Metrics {
                 m.gate.clone(),
             );
             registry.register(
-                "moorline_writes",
-                "Requests that change something, by verb",
-                m.writes.clone(),
-            );
-            registry.register(
                 "leader_election_master_status",
                 "1 while this process leads",
                 m.leading.clone(),
             );
+            registry.register(
+                "leader_election_slowpath",
+                "Renewals of the lease that had to read it first",
+                m.slow_renewals.clone(),
+            );
+            m.requests.register(registry);
             registry.register("workqueue_depth", "Keys in line", m.depth.clone());
             registry.register("workqueue_adds", "Keys asked for", m.adds.clone());
             registry.register("workqueue_retries", "Keys to be tried again", m.retries.clone());
@@ -247,6 +258,7 @@ pub(crate) struct ControllerMetrics {
     pub(crate) errors: Counter,
     pub(crate) terminal_errors: Counter,
     pub(crate) panics: Counter,
+    pub(crate) timeouts: Counter,
     pub(crate) reconcile_time: Histogram,
     pub(crate) workers: Gauge,
     pub(crate) most_workers: Gauge,
@@ -284,6 +296,7 @@ impl ControllerMetrics {
             errors: metrics.errors.get_or_create(&own).clone(),
             terminal_errors: metrics.terminal_errors.get_or_create(&own).clone(),
             panics: metrics.panics.get_or_create(&own).clone(),
+            timeouts: metrics.timeouts.get_or_create(&own).clone(),
             reconcile_time: metrics.reconcile_time.get_or_create(&own).clone(),
             workers: metrics.workers.get_or_create(&own).clone(),
             most_workers: metrics.most_workers.get_or_create(&own).clone(),
