@@ -8,6 +8,10 @@
 //!
 //! The holder counts from before it sent the renewal, the others from when they saw it, each on its own monotonic
 //! clock: so the clocks need not agree, and the holder's time always ends first, by the difference of the two settings.
+//! That it has ended, every write finds out for itself ([`Fence`]): a process that was held up is told by nobody.
+//!
+//! No request is waited for longer than half of `renew_within`, so that one that is never answered leaves time for
+//! another.
 
 use std::time::Duration;
 
@@ -17,8 +21,11 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
 };
 use kube::{Api, api::PostParams};
+use prometheus_client::metrics::counter::Counter;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::{fence::Fence, request::chain};
 
 /// Which lease, and how patient everybody is.
 #[derive(Clone, Debug)]
@@ -50,21 +57,35 @@ impl ElectionSettings {
             every: Duration::from_secs(2),
         }
     }
+
+    /// Whether the holder stops before others begin, and tries more than once before that.
+    pub(crate) fn are_safe(&self) -> bool {
+        self.every < self.renew_within && self.renew_within < self.duration
+    }
+
+    /// How long an answer is waited for.
+    fn patience(&self) -> Duration {
+        self.renew_within / 2
+    }
 }
 
 /// A candidate for a lease.
 pub struct Election {
     api: Api<Lease>,
     settings: ElectionSettings,
+    fence: Fence,
+    slow: Counter,
 }
 
-/// The lease, held. Dropping it leaves it to run out; [`release`](Self::release) gives it back.
+/// The lease, held. Dropping it leaves it to run out; [`release`](Self::release) gives it back. Either way the fence that
+/// it guards is closed at once.
 pub struct Leadership {
     api: Api<Lease>,
     settings: ElectionSettings,
+    fence: Fence,
     lost: CancellationToken,
     renewing: tokio::task::JoinHandle<Lease>,
-    stop: CancellationToken,
+    stop: DropGuard,
 }
 
 /// What another holder was last seen to have written, and when that was seen.
@@ -74,26 +95,56 @@ struct Observed {
 }
 
 impl Election {
-    /// A candidate.
+    /// A candidate. The client should be one that waits in no line, or a busy process cannot renew.
     pub fn new(client: kube::Client, settings: ElectionSettings) -> Self {
         let api = Api::namespaced(client, &settings.namespace);
-        Self { api, settings }
+        let fence = Fence::open();
+        fence.close();
+        Self {
+            api,
+            settings,
+            fence,
+            slow: Counter::default(),
+        }
+    }
+
+    /// Closes this fence, and opens it only while the lease is held.
+    #[must_use]
+    pub fn guarding(mut self, fence: &Fence) -> Self {
+        fence.close();
+        self.fence = fence.clone();
+        self
+    }
+
+    /// Counts the renewals that had to read the lease first.
+    #[must_use]
+    pub(crate) fn counting(mut self, slow: Counter) -> Self {
+        self.slow = slow;
+        self
     }
 
     /// Waits until the lease is ours.
     pub async fn lead(&self) -> Leadership {
         let mut observed: Option<Observed> = None;
+        let lease = &self.settings.name;
         loop {
             let sent = Instant::now();
-            match self.try_take(&mut observed).await {
-                Ok(Some(lease)) => return Leadership::start(self.api.clone(), self.settings.clone(), lease, sent),
-                Ok(None) => {}
-                Err(error) => {
-                    tracing::warn!(lease = self.settings.name, error = %crate::request::chain(&error), "cannot stand for election");
-                }
+            match tokio::time::timeout(self.settings.patience(), self.try_take(&mut observed)).await {
+                Ok(Ok(Some(lease))) => return self.begin(lease, sent),
+                Ok(Ok(None)) => {}
+                Ok(Err(error)) => tracing::warn!(lease, error = %chain(&error), "cannot stand for election"),
+                Err(_) => tracing::warn!(lease, "no answer to standing for election, trying again"),
             }
             let jitter = 1.0 + fastrand::f64() * 0.2;
             tokio::time::sleep(self.settings.every.mul_f64(jitter)).await;
+        }
+    }
+
+    /// Gives back what [`lead`](Self::lead) may have taken when it was cut short.
+    pub(crate) async fn withdraw(&self) {
+        let withdrawing = give_back(&self.api, &self.settings, None);
+        if let Ok(Ok(true)) = tokio::time::timeout(self.settings.every, withdrawing).await {
+            tracing::info!(lease = self.settings.name, "gave the lease back");
         }
     }
 
@@ -127,28 +178,34 @@ impl Election {
         }
         replace(&self.api, &claim(&self.settings, Some(&lease))).await
     }
+
+    /// Renews from now on.
+    fn begin(&self, lease: Lease, sent: Instant) -> Leadership {
+        let (lost, stop) = (CancellationToken::new(), CancellationToken::new());
+        self.fence.open_until(sent + self.settings.renew_within);
+        let renewal = Renewal {
+            api: self.api.clone(),
+            settings: self.settings.clone(),
+            slow: self.slow.clone(),
+            lease,
+            sent,
+            over: Over {
+                fence: self.fence.clone(),
+                lost: lost.clone(),
+            },
+        };
+        Leadership {
+            api: self.api.clone(),
+            settings: self.settings.clone(),
+            fence: self.fence.clone(),
+            lost,
+            renewing: tokio::spawn(renewal.go_on(stop.clone())),
+            stop: stop.drop_guard(),
+        }
+    }
 }
 
 impl Leadership {
-    fn start(api: Api<Lease>, settings: ElectionSettings, lease: Lease, sent: Instant) -> Self {
-        let (lost, stop) = (CancellationToken::new(), CancellationToken::new());
-        let renewing = tokio::spawn(renew(
-            api.clone(),
-            settings.clone(),
-            lease,
-            sent,
-            lost.clone(),
-            stop.clone(),
-        ));
-        Self {
-            api,
-            settings,
-            lost,
-            renewing,
-            stop,
-        }
-    }
-
     /// Is cancelled when this process may no longer act.
     pub fn lost(&self) -> &CancellationToken {
         &self.lost
@@ -157,78 +214,131 @@ impl Leadership {
     /// Gives the lease back, so that another need not wait for it to run out. Nothing may be acted on any more.
     pub async fn release(self) {
         let held = !self.lost.is_cancelled();
-        self.stop.cancel();
+        self.fence.close();
+        drop(self.stop);
         let Ok(lease) = self.renewing.await else { return };
-        self.lost.cancel();
         if !held {
             return;
         }
-        let mut free = lease;
-        if let Some(spec) = &mut free.spec {
-            spec.holder_identity = Some(String::new());
-            spec.lease_duration_seconds = Some(1);
-            spec.renew_time = Some(MicroTime(Timestamp::now()));
-        }
-        let releasing = replace(&self.api, &free);
+        let name = &self.settings.name;
+        let releasing = give_back(&self.api, &self.settings, Some(lease));
         match tokio::time::timeout(self.settings.renew_within, releasing).await {
-            Ok(Ok(_)) => tracing::info!(lease = self.settings.name, "gave the lease back"),
-            Ok(Err(error)) => tracing::warn!(%error, "the lease was not given back and runs out by itself"),
-            Err(_) => tracing::warn!("the lease was not given back in time and runs out by itself"),
+            Ok(Ok(true)) => tracing::info!(lease = name, "gave the lease back"),
+            Ok(Ok(false)) => tracing::info!(lease = name, "another process has the lease already"),
+            Ok(Err(error)) => {
+                tracing::warn!(lease = name, %error, "the lease was not given back and runs out by itself");
+            }
+            Err(_) => tracing::warn!(
+                lease = name,
+                "the lease was not given back in time and runs out by itself"
+            ),
         }
     }
 }
 
-/// Renews for as long as that succeeds in time; gives the lease as it last was.
-async fn renew(
+/// Ends the leadership however its renewals end, by a panic as well.
+struct Over {
+    fence: Fence,
+    lost: CancellationToken,
+}
+
+impl Drop for Over {
+    fn drop(&mut self) {
+        self.fence.close();
+        self.lost.cancel();
+    }
+}
+
+/// Renews for as long as that succeeds in time.
+struct Renewal {
     api: Api<Lease>,
     settings: ElectionSettings,
-    mut lease: Lease,
-    mut sent: Instant,
-    lost: CancellationToken,
-    stop: CancellationToken,
-) -> Lease {
-    loop {
-        let ends = sent + settings.renew_within;
-        let next = (Instant::now() + settings.every).min(ends);
-        tokio::select! {
-            () = stop.cancelled() => return lease,
-            () = tokio::time::sleep_until(next) => {}
-        }
-        let attempt = Instant::now();
-        let renewal = async {
-            match replace(&api, &claim(&settings, Some(&lease))).await {
-                // Somebody wrote it meanwhile: it is still ours if we are still in it.
-                Ok(None) => match api.get_opt(&settings.name).await {
-                    Ok(Some(current)) if holder_of(&current) == Some(&settings.identity) => {
-                        replace(&api, &claim(&settings, Some(&current))).await
+    slow: Counter,
+    /// As it last was.
+    lease: Lease,
+    /// When the renewal that made it so was sent.
+    sent: Instant,
+    over: Over,
+}
+
+impl Renewal {
+    /// Gives the lease as it last was.
+    async fn go_on(mut self, stop: CancellationToken) -> Lease {
+        let name = self.settings.name.clone();
+        let mut attempt = self.sent;
+        loop {
+            let ends = self.sent + self.settings.renew_within;
+            let next = (attempt + self.settings.every).min(ends);
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return self.lease,
+                () = tokio::time::sleep_until(next) => {}
+            }
+            attempt = Instant::now();
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return self.lease,
+                () = tokio::time::sleep_until(ends) => {
+                    tracing::error!(lease = name, "the lease could not be renewed in time");
+                    return self.lease;
+                }
+                renewed = tokio::time::timeout(self.settings.patience(), self.once()) => match renewed {
+                    Ok(Ok(Some(renewed))) => {
+                        self.lease = renewed;
+                        self.sent = attempt;
+                        self.over.fence.open_until(attempt + self.settings.renew_within);
                     }
-                    Ok(_) => Ok(None),
-                    Err(error) => Err(error),
-                },
-                other => other,
-            }
-        };
-        tokio::select! {
-            () = stop.cancelled() => return lease,
-            () = tokio::time::sleep_until(ends) => {
-                tracing::error!(lease = settings.name, "the lease could not be renewed in time");
-                lost.cancel();
-                return lease;
-            }
-            renewed = renewal => match renewed {
-                Ok(Some(renewed)) => {
-                    lease = renewed;
-                    sent = attempt;
+                    Ok(Ok(None)) => {
+                        tracing::error!(lease = name, "another process has taken the lease");
+                        return self.lease;
+                    }
+                    Ok(Err(error)) => {
+                        tracing::warn!(lease = name, %error, "the lease was not renewed, trying again");
+                    }
+                    Err(_) => tracing::warn!(lease = name, "no answer to a renewal of the lease, trying again"),
                 }
-                Ok(None) => {
-                    tracing::error!(lease = settings.name, "another process has taken the lease");
-                    lost.cancel();
-                    return lease;
-                }
-                Err(error) => tracing::warn!(lease = settings.name, %error, "the lease was not renewed, trying again"),
             }
         }
     }
+
+    async fn once(&self) -> Result<Option<Lease>, kube::Error> {
+        if let Some(renewed) = replace(&self.api, &claim(&self.settings, Some(&self.lease))).await? {
+            return Ok(Some(renewed));
+        }
+        // Somebody wrote it meanwhile, or a renewal without an answer took effect: it is ours if we are still in it.
+        self.slow.inc();
+        match self.api.get_opt(&self.settings.name).await? {
+            Some(current) if holder_of(&current) == Some(&self.settings.identity) => {
+                replace(&self.api, &claim(&self.settings, Some(&current))).await
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
+/// Empties the lease if it is ours: as it is known here, or else as it is. Tells whether it was.
+async fn give_back(api: &Api<Lease>, settings: &ElectionSettings, known: Option<Lease>) -> Result<bool, kube::Error> {
+    if let Some(lease) = known
+        && replace(api, &emptied(lease)).await?.is_some()
+    {
+        return Ok(true);
+    }
+    match api.get_opt(&settings.name).await? {
+        Some(current) if holder_of(&current) == Some(&settings.identity) => {
+            Ok(replace(api, &emptied(current)).await?.is_some())
+        }
+        _ => Ok(false),
+    }
+}
+
+/// The lease as it is when nobody holds it.
+fn emptied(mut lease: Lease) -> Lease {
+    if let Some(spec) = &mut lease.spec {
+        spec.holder_identity = Some(String::new());
+        spec.lease_duration_seconds = Some(1);
+        spec.renew_time = Some(MicroTime(Timestamp::now()));
+    }
+    lease
 }
 
 fn holder_of(lease: &Lease) -> Option<&String> {
@@ -241,9 +351,11 @@ fn claim(settings: &ElectionSettings, lease: Option<&Lease>) -> Lease {
     let now = MicroTime(Timestamp::now());
     let ours = before.holder_identity.as_ref() == Some(&settings.identity);
     let transitions = before.lease_transitions.unwrap_or(0);
+    // Rounded up: others count by this figure.
+    let seconds = settings.duration.as_secs() + u64::from(settings.duration.subsec_nanos() > 0);
     let spec = LeaseSpec {
         holder_identity: Some(settings.identity.clone()),
-        lease_duration_seconds: Some(i32::try_from(settings.duration.as_secs().max(1)).unwrap_or(i32::MAX)),
+        lease_duration_seconds: Some(i32::try_from(seconds.max(1)).unwrap_or(i32::MAX)),
         acquire_time: if ours { before.acquire_time } else { Some(now.clone()) },
         renew_time: Some(now),
         lease_transitions: Some(if ours || lease.is_none() {
