@@ -149,7 +149,7 @@ pub use crate::{
     install::{InstallError, install},
     kind::{Kind, Scope},
     manager::{
-        Election, ElectionSettings, Leadership, LogFormat, Manager, ManagerError, Options, OptionsError, Pace,
+        Address, Election, ElectionSettings, Leadership, LogFormat, Manager, ManagerError, Options, OptionsError, Pace,
         Telemetry, TelemetryError, asked_to_stop, polite,
     },
     metrics::Metrics,

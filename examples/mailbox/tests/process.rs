@@ -123,7 +123,7 @@ async fn works_with(kubeconfig: &Path) {
     };
     assert!(told("gave the lease back"), "{log}");
     assert!(!log.contains("stringData"), "secrets are not logged");
-    let held = leases.get("moorline").await.unwrap().spec.unwrap().holder_identity;
+    let held = leases.get("mailbox").await.unwrap().spec.unwrap().holder_identity;
     assert_eq!(held.as_deref(), Some(""));
 
     let wanted = DynamicObject::new("main", &exchange).data(json!({ "spec": { "port": 25 } }));

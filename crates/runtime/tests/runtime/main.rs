@@ -3,6 +3,7 @@
 mod actors;
 mod caches;
 mod dependencies;
+mod elections;
 mod evidence;
 mod faults;
 mod managers;

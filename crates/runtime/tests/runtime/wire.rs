@@ -60,6 +60,8 @@ pub(crate) struct Wire {
     expired: watch::Sender<usize>,
     pages_only: Arc<std::sync::atomic::AtomicBool>,
     lists_fail: Arc<std::sync::atomic::AtomicBool>,
+    /// Parts of paths, and how many more requests to them never get an answer.
+    swallowed: Arc<Mutex<Vec<(&'static str, usize)>>>,
 }
 
 impl Wire {
@@ -76,6 +78,7 @@ impl Wire {
             expired: watch::Sender::new(0),
             pages_only: Arc::default(),
             lists_fail: Arc::default(),
+            swallowed: Arc::default(),
         }
     }
 
@@ -138,6 +141,23 @@ impl Wire {
         self.lists_fail.store(true, Ordering::SeqCst);
     }
 
+    /// So many of the next requests whose path has this part, watches left out, do not arrive and get no answer.
+    pub(crate) fn swallow(&self, part: &'static str, times: usize) {
+        self.swallowed
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .push((part, times));
+    }
+
+    fn swallows(&self, request: &Request<Body>) -> bool {
+        let watched = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+        let mut swallowed = self.swallowed.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let hit = swallowed
+            .iter_mut()
+            .find(|(part, times)| *times > 0 && !watched && request.uri().path().contains(part));
+        hit.map(|(_, times)| *times -= 1).is_some()
+    }
+
     /// Nothing arrives any more, and nothing answers: a partition.
     pub(crate) fn cut(&self) {
         self.cut.send_replace(true);
@@ -156,7 +176,7 @@ impl Service<Request<Body>> for Wire {
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let mut this = self.clone();
         Box::pin(async move {
-            if *this.crashed.borrow() || *this.cut.borrow() {
+            if *this.crashed.borrow() || *this.cut.borrow() || this.swallows(&request) {
                 std::future::pending::<()>().await;
             }
             let events = request.uri().path().contains("/events");
