@@ -142,6 +142,14 @@ async fn a_pod_that_fills_the_disk_ends_and_no_other() {
         })
         .await;
 
+    // What the greedy one wrote goes when its volume does; nobody starts on a disk that is full.
+    let probe = place.path().join("probe");
+    let deadline = tokio::time::Instant::now() + Duration::from_mins(1);
+    while std::fs::write(&probe, vec![0; 32 << 20]).is_err() {
+        assert!(tokio::time::Instant::now() < deadline, "the disk stayed full");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    std::fs::remove_file(&probe).unwrap();
     let bench = bench.restarted(|config| config.pressure.hold = Duration::ZERO).await;
     until_disk_pressure(&bench, "False").await;
     bench.running("waits").await;
