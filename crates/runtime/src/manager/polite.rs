@@ -17,6 +17,7 @@ use tower_service::Service;
 use crate::{
     fence::Fence,
     metrics::{Metrics, Requests, Sent},
+    request::Whereabouts,
 };
 
 /// How fast requests may come: so many a second, and so many at once after a quiet time.
@@ -93,7 +94,11 @@ impl Service<Request<Body>> for Polite {
         Box::pin(async move {
             let asked = Instant::now();
             if let Some(bucket) = &this.bucket {
+                // Its time runs from when it is sent.
+                let whereabouts = request.extensions().get::<Whereabouts>().cloned();
+                whereabouts.iter().for_each(Whereabouts::enter);
                 bucket.take().await;
+                whereabouts.iter().for_each(Whereabouts::leave);
             }
             let method = request.method().clone();
             if method != Method::GET {
