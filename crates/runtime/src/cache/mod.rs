@@ -123,6 +123,10 @@ pub struct Collection {
     /// Who is told of changes. A listener that was dropped is forgotten at the next change.
     listeners: Mutex<Vec<Weak<Listener>>>,
     progress: watch::Sender<Progress>,
+    /// Why the watch is broken, while it has been for long.
+    broken: watch::Sender<Option<Arc<str>>>,
+    /// Changes when the watch has to begin anew.
+    renewals: watch::Sender<()>,
 }
 
 /// How far a watch has come.
@@ -266,6 +270,16 @@ impl Cache {
         unsynced.map(|(selection, _)| selection.clone()).collect()
     }
 
+    /// Begins all watches anew from where they are, as after an absence of the server: the connections that they had may
+    /// be dead without knowing. Until the server answers, nobody relies on them.
+    pub(crate) fn renew(&self) {
+        for watch in self.watches().values() {
+            let why = "the watch begins anew after an absence";
+            watch.collection.note_broken(Some(why.to_owned()));
+            watch.collection.renewals.send_replace(());
+        }
+    }
+
     /// Ends all watches and waits for that.
     pub async fn stop(&self) {
         self.inner.stop.cancel();
@@ -287,6 +301,8 @@ impl Collection {
             table: RwLock::default(),
             listeners: Mutex::default(),
             progress: watch::Sender::new(Progress::default()),
+            broken: watch::Sender::new(None),
+            renewals: watch::Sender::new(()),
         }
     }
 
@@ -419,6 +435,26 @@ impl Collection {
             .write()
             .expect("nothing panics while it holds the table")
             .forget_owner(uid);
+    }
+
+    /// Why the watch is broken, while it has been for long: what is here may no longer be so.
+    pub(crate) fn broken(&self) -> Option<Arc<str>> {
+        self.broken.borrow().clone()
+    }
+
+    pub(crate) fn subscribe_broken(&self) -> watch::Receiver<Option<Arc<str>>> {
+        self.broken.subscribe()
+    }
+
+    /// Notes that the watch is broken, or that it is not any more. The first cause is kept.
+    fn note_broken(&self, why: Option<String>) {
+        self.broken.send_if_modified(|broken| {
+            let changes = broken.is_some() != why.is_some();
+            if changes {
+                *broken = why.map(Arc::from);
+            }
+            changes
+        });
     }
 
     fn complete(&self) {

@@ -22,6 +22,7 @@ use http_body_util::BodyExt as _;
 use kube::client::Body;
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use tokio::time::Instant;
 
 use super::{
     Collection, Depth, Table,
@@ -31,7 +32,7 @@ use super::{
 use crate::{
     decode::glance,
     object::{Key, Object},
-    request::query,
+    request::{chain, query},
 };
 
 /// How long a page of a list may take.
@@ -44,6 +45,8 @@ const WATCH: Duration = Duration::from_mins(4);
 const GRACE: Duration = Duration::from_secs(30);
 const FIRST_REST: Duration = Duration::from_millis(100);
 const LONGEST_REST: Duration = Duration::from_secs(30);
+/// How long a watch may fail before it counts as broken.
+const TOLERATED: Duration = Duration::from_secs(10);
 
 pub(crate) struct Reflector {
     client: kube::Client,
@@ -53,6 +56,8 @@ pub(crate) struct Reflector {
     pages_only: bool,
     /// Whether the watch has told of a change since it was last asked for.
     told: AtomicBool,
+    /// Whether the server has answered since the state was last looked at.
+    answered: AtomicBool,
 }
 
 /// How a request ended that did not fail.
@@ -145,6 +150,7 @@ impl Reflector {
             reader: Arc::new(Reader { kind, cluster, keep }),
             pages_only: false,
             told: AtomicBool::new(false),
+            answered: AtomicBool::new(false),
         }
     }
 
@@ -152,10 +158,19 @@ impl Reflector {
     pub(crate) async fn run(mut self) {
         let mut state = State::Beginning;
         let mut rest = FIRST_REST;
+        let mut failing: Option<Instant> = None;
+        let mut renewals = self.collection.renewals.subscribe();
         loop {
-            let started = tokio::time::Instant::now();
+            let started = Instant::now();
             self.told.store(false, Ordering::Relaxed);
-            let went = self.step(&mut state).await;
+            let went = tokio::select! {
+                went = self.step(&mut state) => went,
+                // Whoever asks for it knows better than to wait for what may be dead.
+                Ok(()) = renewals.changed() => Ok(Went::On),
+            };
+            if self.answered.swap(false, Ordering::Relaxed) {
+                failing = None;
+            }
             // A list alone proves nothing: one that is asked for again and again must be asked for ever more rarely.
             let lasted = matches!(state, State::Following { .. }) && started.elapsed() >= LONGEST_REST;
             let was_well = self.told.load(Ordering::Relaxed) || lasted;
@@ -177,14 +192,19 @@ impl Reflector {
                     let selection = self.collection.selection();
                     tracing::warn!(kind = ?selection.kind, namespace = selection.namespace, %interruption,
                         "a watch was interrupted, trying again");
+                    if failing.get_or_insert(started).elapsed() >= TOLERATED {
+                        self.collection.note_broken(Some(chain(&interruption)));
+                    }
                     if matches!(state, State::Paging { .. }) {
                         state = State::Beginning;
                     }
                 }
             }
             let jitter = fastrand::f64() * 0.5 + 0.75;
-            tokio::time::sleep(rest.mul_f64(jitter)).await;
-            rest = (rest * 2).min(LONGEST_REST);
+            tokio::select! {
+                () = tokio::time::sleep(rest.mul_f64(jitter)) => rest = (rest * 2).min(LONGEST_REST),
+                Ok(()) = renewals.changed() => rest = FIRST_REST,
+            }
         }
     }
 
@@ -441,6 +461,8 @@ impl Reflector {
         let response = self.client.send(request).await?;
         let status = response.status();
         if status.is_success() {
+            self.answered.store(true, Ordering::Relaxed);
+            self.collection.note_broken(None);
             return Ok(response.into_body());
         }
         if status == StatusCode::GONE {
