@@ -2,10 +2,11 @@
 //!
 //! The objects that a controller acts for live in one cluster, the home; what it makes may be placed in others, its
 //! members. A member that cannot be reached degrades what is placed there and nothing else: asking for it says that it
-//! is not known, which is neither "none" nor "gone".
+//! is not known, which is neither "none" nor "gone". What is placed where stands on the object at home, so that what is
+//! in a member that is away or not known at the moment is waited for, and only that.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::Path,
     sync::{Arc, RwLock},
     time::Duration,
@@ -13,14 +14,35 @@ use std::{
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::sync::watch;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tracing::Instrument as _;
 
-use crate::cache::Cache;
+use crate::{
+    cache::Cache,
+    reach::{Reach, Way},
+};
 
 /// The member clusters. Clones share them; members come and go while controllers run.
 #[derive(Clone)]
 pub struct Clusters {
-    members: Arc<RwLock<BTreeMap<Arc<str>, Cache>>>,
+    known: Arc<RwLock<Known>>,
     changes: watch::Sender<u64>,
+}
+
+#[derive(Default)]
+struct Known {
+    members: BTreeMap<Arc<str>, Member>,
+    /// Members that nobody waits for any more.
+    forgotten: BTreeSet<Arc<str>>,
+}
+
+/// A member as it was added.
+#[derive(Clone)]
+pub(crate) struct Member {
+    pub(crate) cache: Cache,
+    pub(crate) reach: Arc<Reach>,
+    /// Ends the probing with the last one who has it.
+    _probing: Arc<DropGuard>,
 }
 
 /// Why a cluster cannot be added.
@@ -47,7 +69,7 @@ pub enum ClusterError {
 impl Default for Clusters {
     fn default() -> Self {
         Self {
-            members: Arc::default(),
+            known: Arc::default(),
             changes: watch::Sender::new(0),
         }
     }
@@ -80,50 +102,86 @@ impl Clusters {
         Ok(())
     }
 
-    /// Adds a member, or replaces it.
+    /// Adds a member, or replaces it: controllers then look at what the new one has. Needs a tokio runtime.
     pub fn add(&self, name: &str, client: kube::Client) {
         let name: Arc<str> = Arc::from(name);
-        let cache = Cache::of_member(client, Arc::clone(&name));
-        self.members
-            .write()
-            .expect("nothing panics while it holds this")
-            .insert(name, cache);
-        self.changes.send_modify(|changes| *changes += 1);
+        let reach = Arc::new(Reach::new());
+        let cache = Cache::of_member(client.clone(), Arc::clone(&name));
+        let probing = CancellationToken::new();
+        let (probed, renewed, until) = (Arc::clone(&reach), cache.clone(), probing.clone());
+        let span = tracing::info_span!("member", cluster = %name);
+        let probe = async move {
+            let probe = probed.probe(client, || renewed.renew());
+            until.run_until_cancelled(probe).await
+        };
+        tokio::spawn(probe.instrument(span));
+        let member = Member {
+            cache,
+            reach,
+            _probing: Arc::new(probing.drop_guard()),
+        };
+        let replaced = self.change(|known| {
+            known.forgotten.remove(&name);
+            known.members.insert(name, member)
+        });
+        if let Some(replaced) = replaced {
+            tokio::spawn(async move { replaced.cache.stop().await });
+        }
     }
 
-    /// Removes a member; what is placed there stays as it is.
+    /// Removes a member; what is placed there stays as it is, and is waited for until the member is back.
     pub async fn remove(&self, name: &str) {
-        let removed = self
-            .members
-            .write()
-            .expect("nothing panics while it holds this")
-            .remove(name);
-        self.changes.send_modify(|changes| *changes += 1);
-        if let Some(cache) = removed {
-            cache.stop().await;
+        let removed = self.change(|known| known.members.remove(name));
+        if let Some(member) = removed {
+            member.cache.stop().await;
+        }
+    }
+
+    /// Removes a member that does not come back: nobody waits for what is placed there any more.
+    pub async fn forget(&self, name: &str) {
+        let removed = self.change(|known| {
+            known.forgotten.insert(name.into());
+            known.members.remove(name)
+        });
+        if let Some(member) = removed {
+            member.cache.stop().await;
         }
     }
 
     /// The names of the members.
     pub fn names(&self) -> Vec<Arc<str>> {
-        self.members
-            .read()
-            .expect("nothing panics while it holds this")
-            .keys()
-            .cloned()
-            .collect()
+        self.read(|known| known.members.keys().cloned().collect())
     }
 
     /// The caches of a member, which hold its client.
     pub fn get(&self, name: &str) -> Option<Cache> {
-        self.members
-            .read()
-            .expect("nothing panics while it holds this")
-            .get(name)
-            .cloned()
+        self.member(name).map(|member| member.cache)
+    }
+
+    pub(crate) fn member(&self, name: &str) -> Option<Member> {
+        self.read(|known| known.members.get(name).cloned())
+    }
+
+    pub(crate) fn forgotten(&self) -> BTreeSet<Arc<str>> {
+        self.read(|known| known.forgotten.clone())
+    }
+
+    pub(crate) fn way_to(&self, name: &str) -> Option<Way> {
+        let member = self.member(name)?;
+        Some(Way::to_member(member.cache.client().clone(), member.reach))
     }
 
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
+    }
+
+    fn read<T>(&self, ask: impl FnOnce(&Known) -> T) -> T {
+        ask(&self.known.read().expect("nothing panics while it holds this"))
+    }
+
+    fn change<T>(&self, edit: impl FnOnce(&mut Known) -> T) -> T {
+        let edited = edit(&mut self.known.write().expect("nothing panics while it holds this"));
+        self.changes.send_modify(|changes| *changes += 1);
+        edited
     }
 }

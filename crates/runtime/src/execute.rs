@@ -20,6 +20,7 @@ use crate::{
     controller::Ground,
     events::{Tells, is_event},
     object::{Object, Target},
+    reach::Way,
     request::{self, RequestError, path_of, query},
     snapshot::{AWAIT, UNMET},
 };
@@ -200,7 +201,7 @@ impl Hands<'_> {
 
     /// A create that finds its own object, whose answer was lost, has succeeded.
     async fn accept_existing(&self, desired: &Object, target: &Target) -> Result<Effect, Failure> {
-        let existing = request::get(&self.client(target)?, target).await;
+        let existing = self.way_to(target)?.get(target).await;
         let existing = existing.map_err(|error| refusal("look at", target, &error))?;
         let owner = desired.controller().map(|owner| &owner.uid);
         match existing {
@@ -269,7 +270,7 @@ impl Hands<'_> {
     async fn may_adopt(&self, uid: &str, orphan: &Target) -> Result<(), Failure> {
         let own = &self.plan.root().target;
         let adopter = self.may_adopt.get_or_try_init(|| async {
-            let found = request::get(&self.client(own)?, own).await;
+            let found = self.way_to(own)?.get(own).await;
             let found = found.map_err(|error| refusal("look at", own, &error))?;
             Ok::<_, Failure>(
                 found
@@ -360,12 +361,12 @@ impl Hands<'_> {
             "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy,
             "preconditions": { "uid": base.uid() },
         });
-        let client = self.client(&target)?;
+        let way = self.way_to(&target)?;
         let fenced = |fenced| Failure::retry(format!("cannot delete {target}: {fenced}"));
         self.ground.fence.check().map_err(fenced)?;
         let place = self.begin(&target);
         let content = ("application/json", options.to_string().into_bytes());
-        let answer = request::send(&client, Method::DELETE, &path_of(&target), Some(content)).await;
+        let answer = way.send(Method::DELETE, &path_of(&target), Some(content)).await;
         match answer {
             Ok(bytes) => {
                 // The object while it waits for its finalizers, a status when it is gone.
@@ -399,9 +400,9 @@ impl Hands<'_> {
         self.effective.lock().expect("nothing panics while it holds this")
     }
 
-    fn client(&self, target: &Target) -> Result<kube::Client, Failure> {
+    fn way_to(&self, target: &Target) -> Result<Way, Failure> {
         let unknown = || Failure::retry(format!("cannot reach {target}: its cluster is not known here"));
-        self.ground.client_of(target).ok_or_else(unknown)
+        self.ground.way_to(target).ok_or_else(unknown)
     }
 
     /// Sends a write whose answer is the object.
@@ -417,11 +418,11 @@ impl Hands<'_> {
             reason: String::new(),
             message: why,
         };
-        let client = self.ground.client_of(target);
-        let client = client.ok_or_else(|| unsent("its cluster is not known here".to_owned()))?;
+        let way = self.ground.way_to(target);
+        let way = way.ok_or_else(|| unsent("its cluster is not known here".to_owned()))?;
         self.ground.fence.check().map_err(|fenced| unsent(fenced.to_string()))?;
         let place = self.begin(target);
-        let answer = request::send(&client, method, path, Some(content)).await;
+        let answer = way.send(method, path, Some(content)).await;
         let answer = answer.and_then(|bytes| request::read(&target.kind, &bytes));
         match &answer {
             Ok(object) => self.settle(place, Expect::Version(object.version())),
@@ -463,9 +464,11 @@ fn written(object: &Object) -> Effect {
 }
 
 /// What a refusal means for the reconcile.
-fn refusal(verb: &str, target: &Target, error: &RequestError) -> Failure {
+pub(crate) fn refusal(verb: &str, target: &Target, error: &RequestError) -> Failure {
     let message = format!("cannot {verb} {target}: {error}");
     match error.status() {
+        // Whoever waits for a member is woken when it answers again.
+        _ if error.is_of_absence() => Failure::waiting(message),
         // Somebody was faster: the next look, which waits for the cache to have seen it, decides anew.
         Some(StatusCode::CONFLICT) => Failure::waiting(message),
         Some(StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY) => Failure::terminal(message),

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use moorline_plan::Failure;
+
 use crate::{
     controller::{Ground, Members},
-    execute::{Expect, Write},
+    execute::{Expect, Write, refusal},
     object::Target,
-    request,
     snapshot::Live,
     sources::Sources,
 };
@@ -75,12 +76,12 @@ pub(crate) async fn pass(
 
 /// Asks the server what became of a write whose answer was lost, until it tells.
 async fn resolve(ground: &Ground, target: &Target) -> Expect {
-    let Some(client) = ground.client_of(target) else {
+    let Some(way) = ground.way_to(target) else {
         return Expect::Version(0);
     };
     let mut rest = Duration::from_millis(50);
     loop {
-        match request::get(&client, target).await {
+        match way.get(target).await {
             Ok(Some(object)) => return Expect::Version(object.version()),
             Ok(None) => return Expect::Version(0),
             Err(error) => {
@@ -109,20 +110,38 @@ async fn wait(home: &Sources, members: &Members, write: &Write) {
     }
 }
 
-/// Reads from the server itself what the cache was too late for. What cannot be read is left to the cache.
-pub(crate) async fn read_live(ground: &Ground, targets: Vec<Target>) -> Live {
-    let mut live = Live::new();
-    for target in targets {
-        let Some(client) = ground.client_of(&target) else {
-            continue;
-        };
-        match request::get(&client, &target).await {
+/// What was read from the server itself.
+#[derive(Default)]
+pub(crate) struct Answered {
+    pub(crate) live: Live,
+    /// Of those in members, the ones that could not be read, and why not.
+    pub(crate) unknown: Vec<(Target, Failure)>,
+}
+
+/// Reads from the server itself what the cache was too late for.
+///
+/// What cannot be read at home is left to the cache: it is the same server that fills it. In a member it stays unknown,
+/// since a write that was given up there may show long after the member is back.
+pub(crate) async fn read_live(ground: &Ground, targets: impl IntoIterator<Item = Target>) -> Answered {
+    let asking = targets.into_iter().filter_map(|target| {
+        let way = ground.way_to(&target)?;
+        Some(async move { (way.get(&target).await, target) })
+    });
+    let mut answered = Answered::default();
+    for (answer, target) in futures_util::future::join_all(asking).await {
+        match answer {
             Ok(object) => {
                 let object = object.map(|object| object.placed_in(target.cluster.clone()));
-                live.insert(target, object);
+                answered.live.insert(target, object);
             }
-            Err(error) => tracing::warn!(%target, %error, "cannot read an object that the cache is late for"),
+            Err(error) => {
+                tracing::warn!(%target, %error, "cannot read an object that the cache is late for");
+                if target.cluster.is_some() {
+                    let failure = refusal("look at", &target, &error);
+                    answered.unknown.push((target, failure));
+                }
+            }
         }
     }
-    live
+    answered
 }

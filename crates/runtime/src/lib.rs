@@ -125,6 +125,7 @@ mod kind;
 mod manager;
 mod metrics;
 mod object;
+mod reach;
 mod record;
 mod request;
 mod scales;

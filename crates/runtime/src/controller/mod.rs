@@ -2,6 +2,7 @@
 
 mod closing;
 mod members;
+mod placement;
 pub(crate) mod plans;
 mod reconcile;
 mod running;
@@ -28,6 +29,7 @@ use crate::{
     gate::{self, Passed},
     metrics::{Metrics, QueueMetrics},
     object::{Key, Target},
+    reach::Way,
     record::Recorder,
     scales::Scales,
     sources::Sources,
@@ -64,11 +66,11 @@ impl Ground {
         }
     }
 
-    /// The client of the cluster that a target is in.
-    pub(crate) fn client_of(&self, target: &Target) -> Option<kube::Client> {
+    /// The way to the cluster that a target is in; none to a member that is not known.
+    pub(crate) fn way_to(&self, target: &Target) -> Option<Way> {
         match &target.cluster {
-            None => Some(self.cache.client().clone()),
-            Some(name) => self.clusters.get(name).map(|cache| cache.client().clone()),
+            None => Some(Way::home(self.cache.client().clone())),
+            Some(name) => self.clusters.way_to(name),
         }
     }
 }
@@ -172,18 +174,22 @@ impl<A: Actor> Controller<A> {
         let mind = Arc::new(Mind::new(actor, watches, sources, scales, ground.clone(), settings));
         let stop = CancellationToken::new();
         if !mind.watches.spread.is_empty() {
-            for collection in mind.sources.collections(&mind.watches.primary) {
-                collection.declare_index(members::BY_UID, Arc::new(|object| vec![object.uid().to_owned()]));
-            }
-            let following = members::follow(
-                ground.clusters.clone(),
-                Arc::clone(&mind.members),
-                mind.watches.clone(),
-                Arc::clone(&mind.sources),
-                queue.clone(),
-                mind.settings.field_owner.clone(),
-            );
-            tokio::spawn(stop.clone().run_until_cancelled_owned(following));
+            let owners = members::Owners {
+                home: Arc::clone(&mind.sources),
+                primary: mind.watches.primary.clone(),
+                by_place: format!("{}/placed-in", mind.name).into(),
+                queue: queue.clone(),
+            };
+            owners.declare_indexes(&mind.name);
+            let following = members::Following {
+                clusters: ground.clusters.clone(),
+                members: Arc::clone(&mind.members),
+                kinds: mind.watches.spread_kinds().cloned().collect(),
+                namespaces: mind.settings.namespaces.clone(),
+                field_owner: mind.settings.field_owner.clone(),
+                owners,
+            };
+            tokio::spawn(stop.clone().run_until_cancelled_owned(following.run()));
         }
         Self {
             mind,

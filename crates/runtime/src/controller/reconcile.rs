@@ -24,7 +24,7 @@ use crate::{
     conditions,
     events::{self, EventType, Published, Tells},
     execute::{Effect, Expect, Hands, Settled, Write},
-    gate,
+    gate::{self, Answered},
     metrics::ControllerMetrics,
     object::{Key, Object, Target},
     scales::{Asking, Scales},
@@ -59,7 +59,7 @@ pub(super) struct Mind<A: Actor> {
     events: Published,
     entropy: Entropy,
     /// What the cache was too late for, by the key that waits for it.
-    late: Mutex<HashMap<Key, Vec<Target>>>,
+    late: Mutex<HashMap<Key, BTreeSet<Target>>>,
 }
 
 impl<A: Actor> Mind<A> {
@@ -90,11 +90,9 @@ impl<A: Actor> Mind<A> {
     }
 
     /// The next look at a key takes these from the server itself.
-    pub(super) fn take_live(&self, key: Key, targets: Vec<Target>) {
-        self.late
-            .lock()
-            .expect("nothing panics while it holds this")
-            .insert(key, targets);
+    pub(super) fn take_live(&self, key: Key, targets: impl IntoIterator<Item = Target>) {
+        let mut late = self.late.lock().expect("nothing panics while it holds this");
+        late.entry(key).or_default().extend(targets);
     }
 
     /// Looks at an object and does what follows. Never panics, and never takes longer than it may.
@@ -163,7 +161,10 @@ impl<A: Actor> Mind<A> {
             .expect("nothing panics while it holds this")
             .remove(key)
             .unwrap_or_default();
-        let live = gate::read_live(&self.ground, late).await;
+        let Answered { live, unknown } = gate::read_live(&self.ground, late).await;
+        if !unknown.is_empty() {
+            self.take_live(key.clone(), unknown.iter().map(|(target, _)| target.clone()));
+        }
         let own = Target {
             kind: self.watches.primary.clone(),
             namespace: Arc::clone(&key.namespace),
@@ -193,6 +194,7 @@ impl<A: Actor> Mind<A> {
             field_owner: Arc::clone(&self.field_owner),
             actor: Arc::clone(&self.name),
             clusters: self.members.names(),
+            forgotten: self.forgotten(),
             entropy: self.entropy.clone(),
         };
         let kept = self.ground.recorder.as_ref().map(|_| given.clone());
@@ -206,6 +208,7 @@ impl<A: Actor> Mind<A> {
                 sources: Arc::clone(&self.sources),
                 members: Arc::clone(&self.members),
                 live: live.clone(),
+                unknown: unknown.clone(),
                 scales: asking.clone(),
             });
             let made = self.plans.make(&object, given.clone(), reads)?;
@@ -219,6 +222,15 @@ impl<A: Actor> Mind<A> {
         }
         tracing::debug!(steps = made.built.plan.len(), "planned");
         self.run(&object, made, now, kept, writes, cancellation).await
+    }
+
+    /// The members that are not waited for any more.
+    fn forgotten(&self) -> Vec<String> {
+        if self.watches.spread.is_empty() {
+            return Vec::new();
+        }
+        let forgotten = self.ground.clusters.forgotten();
+        forgotten.iter().map(ToString::to_string).collect()
     }
 
     async fn run(

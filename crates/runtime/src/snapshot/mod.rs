@@ -56,6 +56,9 @@ pub struct Given {
     /// The member clusters.
     #[serde(default)]
     pub clusters: Vec<String>,
+    /// The members that do not come back.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub forgotten: Vec<String>,
     /// What secrets are made from. It is never written anywhere.
     #[serde(skip)]
     pub entropy: Entropy,
@@ -152,7 +155,7 @@ impl<K> Snapshot<K> {
     }
 
     /// The objects of this type that belong to the object in a member cluster, sorted by name. Waits if the member has
-    /// not been reached: what is not known is not gone.
+    /// not been reached or does not answer: what is not known is not gone.
     pub fn owned_in<T: Watchable>(&self, cluster: &str) -> Result<Vec<Seen<T>>, Failure>
     where
         T::Scope: 'static,

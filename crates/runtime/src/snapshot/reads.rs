@@ -133,6 +133,8 @@ pub(crate) struct Caches {
     pub(crate) sources: Arc<Sources>,
     pub(crate) members: Arc<Members>,
     pub(crate) live: Live,
+    /// What was written in members and could not be read from there since.
+    pub(crate) unknown: Vec<(Target, Failure)>,
     /// None if the actor did not declare that it asks for scales.
     pub(crate) scales: Option<Arc<Asking>>,
 }
@@ -178,7 +180,14 @@ impl Reads {
 impl Caches {
     fn answer(&self, query: &Query) -> Answer {
         let mut answer = match query {
-            Query::OwnedIn { kind, owner, cluster } => in_member(&self.members, kind, owner, cluster)?,
+            Query::OwnedIn { kind, owner, cluster } => {
+                let owned = self.members.owned(kind, owner, cluster)?;
+                let is_there = |target: &Target| target.kind == *kind && target.cluster.as_deref() == Some(cluster);
+                if let Some((_, why)) = self.unknown.iter().find(|(target, _)| is_there(target)) {
+                    return Err(why.clone());
+                }
+                owned
+            }
             Query::Scale { of } => {
                 let scales = self.scales.as_ref().ok_or_else(|| {
                     let message =
@@ -208,24 +217,6 @@ impl Caches {
         }
         Ok(answer)
     }
-}
-
-/// What is not known is neither none nor gone.
-fn in_member(members: &Members, kind: &Kind, owner: &str, cluster: &str) -> Result<Vec<Object>, Failure> {
-    let sources = members
-        .sources(cluster)
-        .ok_or_else(|| Failure::waiting(format!("the cluster {cluster} is not known here")))?;
-    let collections = sources.collections(kind);
-    if collections.is_empty() {
-        let message = format!("the actor asked for objects of kind {kind} in a member, which it did not declare");
-        return Err(Failure::terminal(message));
-    }
-    if !collections.iter().all(|collection| collection.progress().synced) {
-        return Err(Failure::waiting(format!(
-            "the cluster {cluster} has not been reached yet"
-        )));
-    }
-    Ok(sources.owned(kind, owner))
 }
 
 fn answer(sources: &Sources, query: &Query) -> Answer {

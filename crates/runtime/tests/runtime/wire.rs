@@ -62,6 +62,8 @@ pub(crate) struct Wire {
     lists_fail: Arc<std::sync::atomic::AtomicBool>,
     /// Parts of paths, and how many more requests to them never get an answer.
     swallowed: Arc<Mutex<Vec<(&'static str, usize)>>>,
+    /// The plurals that may not be listed or watched.
+    forbidden: watch::Sender<Vec<&'static str>>,
 }
 
 impl Wire {
@@ -79,6 +81,7 @@ impl Wire {
             pages_only: Arc::default(),
             lists_fail: Arc::default(),
             swallowed: Arc::default(),
+            forbidden: watch::Sender::new(Vec::new()),
         }
     }
 
@@ -158,9 +161,25 @@ impl Wire {
         hit.map(|(_, times)| *times -= 1).is_some()
     }
 
+    /// Objects of a kind may no longer be listed or watched.
+    pub(crate) fn forbid(&self, plural: &'static str) {
+        self.forbidden.send_modify(|forbidden| forbidden.push(plural));
+        self.expire_watches();
+    }
+
+    /// Everything may be listed and watched again.
+    pub(crate) fn allow(&self) {
+        self.forbidden.send_modify(Vec::clear);
+    }
+
     /// Nothing arrives any more, and nothing answers: a partition.
     pub(crate) fn cut(&self) {
         self.cut.send_replace(true);
+    }
+
+    /// The end of a partition. What was sent during it is lost.
+    pub(crate) fn mend(&self) {
+        self.cut.send_replace(false);
     }
 }
 
@@ -199,6 +218,9 @@ impl Service<Request<Body>> for Wire {
                     return Ok(trouble(StatusCode::INTERNAL_SERVER_ERROR, "InternalError"));
                 }
                 let plural = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
+                if this.forbidden.borrow().contains(&plural.as_str()) {
+                    return Ok(trouble(StatusCode::FORBIDDEN, "Forbidden"));
+                }
                 let answer = this.pass(request).await;
                 return Ok(if watched { this.holding(answer, plural) } else { answer });
             }
