@@ -17,6 +17,7 @@ use tokio::sync::OnceCell;
 use tracing::Instrument as _;
 
 use crate::{
+    cache::OWNER_LABEL,
     controller::Ground,
     events::{Tells, is_event},
     object::{Object, Target},
@@ -229,7 +230,13 @@ impl Hands<'_> {
         if base.is_some_and(|base| self.settled.holds(&step, desired.json(), base.version())) {
             return Ok(Effect::None);
         }
-        let parameters = [("fieldManager", self.field_owner), ("force", "true")];
+        // In a member only what carries our label is watched, so what somebody else has there is not seen before.
+        let is_first = target.cluster.is_some() && base.is_none();
+        if is_first {
+            self.see_that_it_is_free(desired, &target).await?;
+        }
+        let force = if is_first { "false" } else { "true" };
+        let parameters = [("fieldManager", self.field_owner), ("force", force)];
         let path = format!("{}?{}", path_of(&target), query(&parameters));
         let content = ("application/apply-patch+yaml", desired.json().to_vec());
         let object = self
@@ -241,6 +248,19 @@ impl Hands<'_> {
             return Ok(Effect::None);
         }
         Ok(written(&object))
+    }
+
+    /// That nobody but this owner has the name in a member.
+    async fn see_that_it_is_free(&self, desired: &Object, target: &Target) -> Result<(), Failure> {
+        let existing = self.way_to(target)?.get(target).await;
+        let existing = existing.map_err(|error| refusal("look at", target, &error))?;
+        let is_ours = |existing: &Object| existing.label(OWNER_LABEL) == desired.label(OWNER_LABEL);
+        match existing {
+            Some(existing) if !is_ours(&existing) => Err(Failure::retry(format!(
+                "cannot apply {target}: it exists and belongs to somebody else"
+            ))),
+            _ => Ok(()),
+        }
     }
 
     async fn patch(&self, desired: &Object, base: &Object) -> Result<Effect, Failure> {

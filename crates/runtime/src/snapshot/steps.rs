@@ -51,7 +51,8 @@ impl<K> Snapshot<K> {
 
     /// Server-side apply of an object that belongs to this one, in a member cluster.
     ///
-    /// Its kind must have been declared by [`Watches::spreads`](crate::Watches::spreads).
+    /// Its kind must have been declared by [`Watches::spreads`](crate::Watches::spreads). An object of that name which
+    /// belongs to somebody else there is left alone, and the step fails.
     pub fn apply_in<T>(&self, cluster: &str, desired: &T, reason: impl Into<String>) -> Result<Step<Object>, Failure>
     where
         T: kube::Resource<DynamicType = ()> + Serialize + 'static,

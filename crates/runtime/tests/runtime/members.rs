@@ -451,6 +451,27 @@ async fn a_member_that_is_replaced_is_followed_where_it_is_now() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_belongs_to_somebody_else_in_a_member_is_left_alone() {
+    let (_home, client) = server().await;
+    let east = member().await;
+    let ground = Ground::new(client.clone());
+    ground.clusters.add("east", east.wire.client());
+    let foreign: ConfigMap = read(json!({ "metadata": { "name": "a" }, "data": { "whose": "theirs" } }));
+    east.maps.create(&PostParams::default(), &foreign).await.unwrap();
+    let running = Controller::warm_up(&Placed, &ground, Settings::default()).start();
+    let pages = Pages(Api::default_namespaced(client));
+    pages.create("a", "east").await;
+    let words = "cannot apply ConfigMap east:default/a: it exists and belongs to somebody else";
+    pages.tells("a", words).await;
+    pages.delete("a").await;
+    pages.is_gone("a").await;
+    let there = east.maps.get("a").await.unwrap();
+    assert_eq!(there.data, foreign.data);
+    assert_eq!(there.metadata.labels, None);
+    assert!(running.stop(Duration::from_secs(5)).await);
+}
+
+#[tokio::test(start_paused = true)]
 async fn only_the_namespaces_that_are_given_are_watched_in_members() {
     let (_home, client) = server().await;
     let east = member().await;
