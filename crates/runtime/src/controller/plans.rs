@@ -10,6 +10,7 @@ use moorline_plan::{Built, Class, Failure, Part, PlanBuilder, Step};
 use super::{closing, reconcile::words_of};
 use crate::{
     actor::{Actor, Farewell, Planner},
+    cache::OWNER_LABEL,
     conditions::{self, Account},
     dependency::{Dependency, Met},
     kind::Kind,
@@ -135,7 +136,11 @@ fn unready_children(object: &Object, built: &Built<Object>) -> Vec<String> {
         let child = step
             .base()
             .filter(|_| key.part == Part::Object && key.target != object.target());
-        child.filter(|child| child.owners().iter().any(|owner| *owner.uid == *object.uid()))
+        child.filter(|child| {
+            // What lives in a member cannot refer to its owner, and names it by label.
+            let by_label = child.cluster().is_some() && child.label(OWNER_LABEL) == Some(object.uid());
+            by_label || child.owners().iter().any(|owner| *owner.uid == *object.uid())
+        })
     });
     children.filter_map(conditions::unready).collect()
 }
