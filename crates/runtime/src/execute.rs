@@ -1,7 +1,7 @@
 //! The hands: steps of a plan become requests.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashSet,
     sync::{
         Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, Ordering},
@@ -12,7 +12,6 @@ use http::{Method, StatusCode};
 use moorline_plan::{Action, Executor, Failure, Outcomes, Part, Plan, Propagation, Step, StepKey};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use sha2::{Digest as _, Sha256};
 use tokio::sync::OnceCell;
 use tracing::Instrument as _;
 
@@ -23,6 +22,7 @@ use crate::{
     object::{Object, Target},
     reach::Way,
     request::{self, RequestError, path_of, query},
+    settled::Settled,
     snapshot::{AWAIT, UNMET},
 };
 
@@ -56,45 +56,6 @@ pub(crate) enum Expect {
     Gone(Arc<str>),
     /// Whatever the server says: the answer was lost, or somebody else wrote first.
     Unknown,
-}
-
-/// What the server answered to applies that it may have rewritten: `desired` was so at this version.
-///
-/// A server that writes `1000m` as `1` would otherwise be asked for ever.
-#[derive(Debug, Default)]
-pub(crate) struct Settled(Mutex<HashMap<StepKey<Target>, (Digest, u64)>>);
-
-type Digest = [u8; 32];
-
-impl Settled {
-    fn holds(&self, step: &StepKey<Target>, desired: &[u8], version: u64) -> bool {
-        let settled = self.0.lock().expect("nothing panics while it holds this");
-        settled
-            .get(step)
-            .is_some_and(|(digest, at)| *at == version && *digest == digest_of(desired))
-    }
-
-    fn remember(&self, step: StepKey<Target>, desired: &[u8], version: u64) {
-        let mut settled = self.0.lock().expect("nothing panics while it holds this");
-        settled.insert(step, (digest_of(desired), version));
-    }
-
-    /// Forgets an object that is no longer there.
-    pub(crate) fn forget(&self, target: &Target) {
-        let mut settled = self.0.lock().expect("nothing panics while it holds this");
-        for part in [Part::Object, Part::Status] {
-            settled.remove(&StepKey {
-                target: target.clone(),
-                part,
-            });
-        }
-    }
-}
-
-fn digest_of(bytes: &[u8]) -> Digest {
-    let mut digest = [0; 32];
-    digest.copy_from_slice(&Sha256::digest(bytes));
-    digest
 }
 
 /// Completes the status with what became of the steps.

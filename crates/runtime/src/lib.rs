@@ -129,6 +129,7 @@ mod reach;
 mod record;
 mod request;
 mod scales;
+mod settled;
 mod snapshot;
 mod sources;
 mod watches;

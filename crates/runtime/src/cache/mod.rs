@@ -7,6 +7,7 @@
 //! ```
 
 mod ahead;
+mod lines;
 mod reflect;
 mod table;
 
