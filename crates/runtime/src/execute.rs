@@ -192,11 +192,11 @@ impl Hands<'_> {
             return Ok(Effect::None);
         }
         // In a member only what carries our label is watched, so what somebody else has there is not seen before.
-        let is_first = target.cluster.is_some() && base.is_none();
-        if is_first {
-            self.see_that_it_is_free(desired, &target).await?;
-        }
-        let force = if is_first { "false" } else { "true" };
+        let is_ours = match base {
+            None if target.cluster.is_some() => self.is_ours_in_member(desired, &target).await?,
+            _ => true,
+        };
+        let force = if is_ours { "true" } else { "false" };
         let parameters = [("fieldManager", self.field_owner), ("force", force)];
         let path = format!("{}?{}", path_of(&target), query(&parameters));
         let content = ("application/apply-patch+yaml", desired.json().to_vec());
@@ -211,16 +211,24 @@ impl Hands<'_> {
         Ok(written(&object))
     }
 
-    /// That nobody but this owner has the name in a member.
-    async fn see_that_it_is_free(&self, desired: &Object, target: &Target) -> Result<(), Failure> {
-        let existing = self.way_to(target)?.get(target).await;
+    /// Whether an object in a member, which the cache does not show, is there and ours. Fails if it is somebody else's.
+    async fn is_ours_in_member(&self, desired: &Object, target: &Target) -> Result<bool, Failure> {
+        let existing = self.way_to(target)?.get_keeping(target, self.field_owner).await;
         let existing = existing.map_err(|error| refusal("look at", target, &error))?;
-        let is_ours = |existing: &Object| existing.label(OWNER_LABEL) == desired.label(OWNER_LABEL);
-        match existing {
-            Some(existing) if !is_ours(&existing) => Err(Failure::retry(format!(
+        let Some(existing) = existing else {
+            return Ok(false);
+        };
+        let is_ours = match existing.label(OWNER_LABEL) {
+            owner @ Some(_) => owner == desired.label(OWNER_LABEL),
+            // What we applied and somebody took the label from.
+            None => !existing.meta().applied.is_empty(),
+        };
+        if is_ours {
+            Ok(true)
+        } else {
+            Err(Failure::retry(format!(
                 "cannot apply {target}: it exists and belongs to somebody else"
-            ))),
-            _ => Ok(()),
+            )))
         }
     }
 

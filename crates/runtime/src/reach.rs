@@ -178,8 +178,19 @@ impl Way {
 
     /// Reads one object from the server itself.
     pub(crate) async fn get(&self, target: &Target) -> Result<Option<Object>, RequestError> {
+        self.read(target, &[]).await
+    }
+
+    /// The same with what a field owner has applied.
+    pub(crate) async fn get_keeping(&self, target: &Target, owner: &str) -> Result<Option<Object>, RequestError> {
+        self.read(target, &[Arc::from(owner)]).await
+    }
+
+    async fn read(&self, target: &Target, keep: &[Arc<str>]) -> Result<Option<Object>, RequestError> {
         match self.send(Method::GET, &request::path_of(target), None).await {
-            Ok(bytes) => request::read(&target.kind, &bytes).map(Some),
+            Ok(bytes) => Object::read(&target.kind, &bytes, keep)
+                .map(Some)
+                .map_err(|error| RequestError::Unreadable(error.to_string())),
             Err(error) if error.status() == Some(StatusCode::NOT_FOUND) => Ok(None),
             Err(error) => Err(error),
         }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use moorline_plan::{Action, Draft, End, Failure, LookAgain, Part, Step, StepKey};
+use moorline_plan::{Action, Class, Draft, End, Failure, LookAgain, Part, Step, StepKey};
 use serde_json::{Value, json};
 
 use super::placement;
@@ -50,7 +50,7 @@ pub(super) fn wanted<K>(
         prepare(seen, draft, finalizer, places.as_ref())?;
     }
     match there.left_behind(&planned) {
-        Some(words) if *end == End::Complete => Err(Failure::waiting(words)),
+        Some(failure) if *end == End::Complete => Err(failure),
         _ => Ok(()),
     }
 }
@@ -124,7 +124,7 @@ struct Spread {
     recorded: Option<BTreeSet<String>>,
     objects: Vec<Object>,
     /// The members of which that is not known, and why.
-    unknown: BTreeMap<String, String>,
+    unknown: BTreeMap<String, Failure>,
     /// The members that do not come back.
     forgotten: BTreeSet<String>,
 }
@@ -153,7 +153,7 @@ impl Spread {
             for kind in kinds {
                 match seen.owned_objects_in(kind, cluster) {
                     Ok(found) => there.objects.extend(found),
-                    Err(failure) => drop(there.unknown.insert(cluster.clone(), failure.message)),
+                    Err(failure) => drop(there.unknown.insert(cluster.clone(), failure)),
                 }
             }
         }
@@ -180,17 +180,17 @@ impl Spread {
     }
 
     /// Why it is not known whether something is left where the plan wants nothing.
-    fn left_behind(&self, planned: &BTreeSet<String>) -> Option<String> {
+    fn left_behind(&self, planned: &BTreeSet<String>) -> Option<Failure> {
         let left = self.unknown.iter().filter(|(name, _)| {
             let is_noted = self.recorded.as_ref().is_some_and(|recorded| recorded.contains(*name));
             is_noted && !planned.contains(*name)
         });
-        told(left)
+        all_of(left)
     }
 
     /// Why it is not known whether everything is gone. Without a note, every member may have something.
-    fn in_doubt(&self) -> Option<String> {
-        told(
+    fn in_doubt(&self) -> Option<Failure> {
+        all_of(
             self.unknown
                 .iter()
                 .filter(|(name, _)| self.recorded.as_ref().is_none_or(|recorded| recorded.contains(*name))),
@@ -198,9 +198,18 @@ impl Spread {
     }
 }
 
-fn told<'s>(unknown: impl Iterator<Item = (&'s String, &'s String)>) -> Option<String> {
-    let words: Vec<&str> = unknown.map(|(_, why)| why.as_str()).collect();
-    (!words.is_empty()).then(|| words.join("; "))
+/// What is not known is waited for, unless nobody would tell when it is.
+fn all_of<'s>(unknown: impl Iterator<Item = (&'s String, &'s Failure)>) -> Option<Failure> {
+    let unknown: Vec<&Failure> = unknown.map(|(_, why)| why).collect();
+    let words: Vec<&str> = unknown.iter().map(|why| why.message.as_str()).collect();
+    let other = unknown
+        .iter()
+        .map(|why| why.class)
+        .find(|class| *class != Class::Waiting);
+    (!unknown.is_empty()).then(|| Failure {
+        class: other.unwrap_or(Class::Waiting),
+        message: words.join("; "),
+    })
 }
 
 /// Takes back what was placed in members. A member that is away is waited for, if something may be there: it must not be
@@ -220,7 +229,7 @@ fn take_back<K>(seen: &Snapshot<K>, draft: &mut Draft<Object>, kinds: &[Kind]) -
             draft.put(Step::delete(object, "its owner goes"));
         }
     }
-    in_doubt.map_or(Ok(any), |words| Err(Failure::waiting(words)))
+    in_doubt.map_or(Ok(any), Err)
 }
 
 /// Of a plan for an object that is being deleted: when nothing is left to do, the finalizer goes.

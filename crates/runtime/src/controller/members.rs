@@ -136,13 +136,13 @@ impl Owners {
         }
     }
 
-    /// From an object in a member to its owner at home.
+    /// From an object in a member to its owner at home, also to one that it has been taken from.
     fn wake_owner_of(&self, event: &Event<'_>) {
-        let Some(uid) = event.object().label(OWNER_LABEL) else {
-            return;
-        };
-        for owner in self.home.indexed(&self.primary, BY_UID, uid).unwrap_or_default() {
-            self.queue.add_with(Key::of(&owner), Ask::now());
+        let objects = event.old.into_iter().chain(event.new);
+        for uid in objects.filter_map(|object| object.label(OWNER_LABEL)) {
+            for owner in self.home.indexed(&self.primary, BY_UID, uid).unwrap_or_default() {
+                self.queue.add_with(Key::of(&owner), Ask::now());
+            }
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// The text names the members that a page is placed in.
-struct Placed;
+pub(crate) struct Placed;
 
 impl Actor for Placed {
     type Object = Page;
@@ -47,10 +47,10 @@ impl Actor for Placed {
 }
 
 /// What becomes of pages, as the test sees it.
-struct Pages(Api<Page>);
+pub(crate) struct Pages(pub(crate) Api<Page>);
 
 impl Pages {
-    async fn create(&self, name: &str, place: &str) {
+    pub(crate) async fn create(&self, name: &str, place: &str) {
         let created = self.0.create(&PostParams::default(), &page(name, place, 0)).await;
         created.expect("the server does what it is asked");
     }
@@ -73,7 +73,7 @@ impl Pages {
         deleted.expect("the server does what it is asked");
     }
 
-    async fn is_ready(&self, name: &str) {
+    pub(crate) async fn is_ready(&self, name: &str) {
         eventually(&format!("{name} is ready"), || async {
             self.0.get(name).await.ok().filter(Page::is_ready)
         })
@@ -89,7 +89,7 @@ impl Pages {
     }
 
     /// Waits until a page that is not ready tells what it waits for.
-    async fn tells(&self, name: &str, words: &str) {
+    pub(crate) async fn tells(&self, name: &str, words: &str) {
         eventually(&format!("{name} tells {words:?}"), || async {
             let page = self.0.get(name).await.ok()?;
             let (_, _, message) = page.condition("Progressing")?;
@@ -105,13 +105,13 @@ impl Pages {
     }
 }
 
-struct Member {
+pub(crate) struct Member {
     _server: Embedded,
-    wire: Wire,
+    pub(crate) wire: Wire,
     maps: Api<ConfigMap>,
 }
 
-async fn member() -> Member {
+pub(crate) async fn member() -> Member {
     let (server, client) = server().await;
     let wire = Wire::new(server.service(), Accident::None);
     Member {
@@ -468,6 +468,24 @@ async fn what_belongs_to_somebody_else_in_a_member_is_left_alone() {
     let there = east.maps.get("a").await.unwrap();
     assert_eq!(there.data, foreign.data);
     assert_eq!(there.metadata.labels, None);
+    assert!(running.stop(Duration::from_secs(5)).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_part_in_a_member_that_lost_its_label_is_found_again() {
+    let (_home, client) = server().await;
+    let east = member().await;
+    let ground = Ground::new(client.clone());
+    ground.clusters.add("east", east.wire.client());
+    let running = Controller::warm_up(&Placed, &ground, Settings::default()).start();
+    let pages = Pages(Api::default_namespaced(client));
+    pages.create("a", "east").await;
+    pages.is_ready("a").await;
+    let patch = Patch::Merge(json!({ "metadata": { "labels": null }, "data": { "at": "nowhere" } }));
+    east.maps.patch("a", &PatchParams::default(), &patch).await.unwrap();
+    east.has(&["a"]).await;
+    pages.is_ready("a").await;
+    assert_eq!(east.maps.get("a").await.unwrap().data.unwrap()["at"], "east");
     assert!(running.stop(Duration::from_secs(5)).await);
 }
 

@@ -64,6 +64,7 @@ pub(crate) struct Wire {
     swallowed: Arc<Mutex<Vec<(&'static str, usize)>>>,
     /// The plurals that may not be listed or watched.
     forbidden: watch::Sender<Vec<&'static str>>,
+    agents: watch::Sender<std::collections::BTreeSet<String>>,
 }
 
 impl Wire {
@@ -82,6 +83,7 @@ impl Wire {
             lists_fail: Arc::default(),
             swallowed: Arc::default(),
             forbidden: watch::Sender::new(Vec::new()),
+            agents: watch::Sender::default(),
         }
     }
 
@@ -108,6 +110,11 @@ impl Wire {
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
             .clone()
+    }
+
+    /// How those who came along called themselves; empty for one who did not.
+    pub(crate) fn agents(&self) -> Vec<String> {
+        self.agents.borrow().iter().cloned().collect()
     }
 
     /// Waits for the crash.
@@ -198,6 +205,9 @@ impl Service<Request<Body>> for Wire {
             if *this.crashed.borrow() || *this.cut.borrow() || this.swallows(&request) {
                 std::future::pending::<()>().await;
             }
+            let agent = request.headers().get(http::header::USER_AGENT);
+            let agent = agent.and_then(|agent| agent.to_str().ok()).unwrap_or_default();
+            this.agents.send_if_modified(|agents| agents.insert(agent.to_owned()));
             let events = request.uri().path().contains("/events");
             let is_write = request.method() != Method::GET && !events;
             if !is_write {
