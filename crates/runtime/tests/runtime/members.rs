@@ -14,7 +14,7 @@ use moorline_runtime::{
 use serde_json::json;
 
 use crate::{
-    scene::{Page, eventually, page, read, rest, server},
+    scene::{Page, eventually, page, read, server},
     wire::{Accident, Wire},
 };
 
@@ -376,10 +376,7 @@ async fn pages_that_need_nothing_tell_all_the_same_that_their_member_is_away() {
     pages.is_ready("fine").await;
     // What was changed there meanwhile is seen when it is back, though the old watch never tells.
     away.maps.delete("lost", &DeleteParams::default()).await.unwrap();
-    away.wire.hold("configmaps");
     away.wire.mend();
-    rest(Duration::from_secs(30)).await;
-    away.wire.release();
     away.has(&["lost"]).await;
     pages.is_ready("lost").await;
     assert!(running.stop(Duration::from_secs(5)).await);
