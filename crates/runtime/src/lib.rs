@@ -19,7 +19,8 @@
 //!   that takes too long, it is read from the server itself.
 //! - **Resumable.** A crash between any two writes, a lost answer, a conflict or a stale cache leaves nothing that the
 //!   next look does not finish, with no duplicate and no orphan.
-//! - **Isolated.** A panic, a slow object or one that cannot be read delays its own key only.
+//! - **Isolated.** A panic, a slow object or one that cannot be read delays its own key only; a member cluster that does
+//!   not answer delays only what is placed there.
 //! - **Careful.** Deletes name the UID that was seen; patches and statuses name the version.
 //!
 //! # What it assumes
