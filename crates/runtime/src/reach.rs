@@ -110,15 +110,14 @@ impl Reach {
             return Err(RequestError::NotSent(why.to_string()));
         }
         let mut asking = pin!(asking);
-        let answer = match timeout(DOUBT_AFTER, &mut asking).await {
-            Ok(answer) => answer,
-            Err(_) => {
-                self.doubted.notify_one();
-                tokio::select! {
-                    answer = &mut asking => answer,
-                    Ok(why) = away.wait_for(Option::is_some) => {
-                        Err(RequestError::GivenUp(why.as_deref().unwrap_or_default().to_owned()))
-                    }
+        let answer = if let Ok(answer) = timeout(DOUBT_AFTER, &mut asking).await {
+            answer
+        } else {
+            self.doubted.notify_one();
+            tokio::select! {
+                answer = &mut asking => answer,
+                Ok(why) = away.wait_for(Option::is_some) => {
+                    Err(RequestError::GivenUp(why.as_deref().unwrap_or_default().to_owned()))
                 }
             }
         };

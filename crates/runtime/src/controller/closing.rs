@@ -168,10 +168,13 @@ impl Spread {
             .filter_map(|object| object.cluster().map(str::to_owned));
         let mut places: BTreeSet<String> = planned.iter().cloned().chain(found).collect();
         match &self.recorded {
-            Some(recorded) => places.extend(recorded.iter().cloned().filter(|name| {
-                let is_open = !is_whole || self.unknown.contains_key(name);
-                is_open && !self.forgotten.contains(name)
-            })),
+            Some(recorded) => {
+                let is_open = |name: &String| !is_whole || self.unknown.contains_key(name);
+                let kept = recorded
+                    .iter()
+                    .filter(|name| is_open(name) && !self.forgotten.contains(*name));
+                places.extend(kept.cloned());
+            }
             // Somebody took the note away: whoever cannot be asked may have something.
             None if is_worked_on => places.extend(self.unknown.keys().cloned()),
             None => {}

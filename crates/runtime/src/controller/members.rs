@@ -244,7 +244,7 @@ impl Following {
 async fn tell(name: Arc<str>, sources: Arc<Sources>, reach: Arc<Reach>, owners: Owners) {
     let mut away = reach.subscribe();
     let mut watches: Vec<_> = sources.all().map(|collection| collection.subscribe_broken()).collect();
-    let mut synced: FuturesUnordered<_> = sources.all().map(|collection| first_list(collection)).collect();
+    let mut synced: FuturesUnordered<_> = sources.all().map(first_list).collect();
     loop {
         let is_away = away.borrow_and_update().is_some();
         let is_broken = watches.iter_mut().any(|broken| broken.borrow_and_update().is_some());
