@@ -7,18 +7,17 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::Path,
+    path::{Path, PathBuf},
     sync::{Arc, RwLock},
-    time::Duration,
 };
 
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::Instrument as _;
 
 use crate::{
     cache::Cache,
+    contexts::Contexts,
     reach::{Reach, Way},
 };
 
@@ -27,7 +26,16 @@ use crate::{
 pub struct Clusters {
     known: Arc<RwLock<Known>>,
     changes: watch::Sender<u64>,
+    manners: Option<Arc<Manners>>,
 }
+
+/// How the client of a member is changed before anybody uses it.
+struct Manners {
+    working: Change,
+    probing: Change,
+}
+
+type Change = Box<dyn Fn(kube::Client) -> kube::Client + Send + Sync>;
 
 #[derive(Default)]
 struct Known {
@@ -48,7 +56,15 @@ pub(crate) struct Member {
 /// Why a cluster cannot be added.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
-    /// The kubeconfig cannot be read, or lacks the context.
+    /// The kubeconfig cannot be read.
+    #[error("cannot read the kubeconfig {path}")]
+    Kubeconfig {
+        /// Which one.
+        path: PathBuf,
+        /// Why.
+        source: kube::config::KubeconfigError,
+    },
+    /// The kubeconfig lacks the context, or part of it.
     #[error("cannot read the context {context:?} from the kubeconfig")]
     Config {
         /// Which context.
@@ -71,47 +87,47 @@ impl Default for Clusters {
         Self {
             known: Arc::default(),
             changes: watch::Sender::new(0),
+            manners: None,
         }
     }
 }
 
 impl Clusters {
-    /// Adds the contexts of a kubeconfig. Whether they can be reached shows later, for each by itself.
-    pub async fn add_contexts(&self, kubeconfig: &Path, contexts: &[String]) -> Result<(), ClusterError> {
-        for context in contexts {
-            let unreadable = |source| ClusterError::Config {
-                context: context.clone(),
-                source,
-            };
-            let file = Kubeconfig::read_from(kubeconfig).map_err(unreadable)?;
-            let options = KubeConfigOptions {
-                context: Some(context.clone()),
-                ..KubeConfigOptions::default()
-            };
-            let mut config = kube::Config::from_custom_kubeconfig(file, &options)
-                .await
-                .map_err(unreadable)?;
-            // A member that is away must not hold a worker for long.
-            config.connect_timeout = Some(Duration::from_secs(5));
-            let client = kube::Client::try_from(config).map_err(|source| ClusterError::Client {
-                context: context.clone(),
-                source,
-            })?;
-            self.add(context, client);
+    /// No members yet. The client of each is changed by `working` for everything that is done there, and by `probing`
+    /// to ask whether it is there, which must wait in no line.
+    pub(crate) fn with_manners(
+        working: impl Fn(kube::Client) -> kube::Client + Send + Sync + 'static,
+        probing: impl Fn(kube::Client) -> kube::Client + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            manners: Some(Arc::new(Manners {
+                working: Box::new(working),
+                probing: Box::new(probing),
+            })),
+            ..Self::default()
         }
-        Ok(())
+    }
+
+    /// Adds the contexts of a kubeconfig, all that it has if none is named. Whether they can be reached shows later, for
+    /// each by itself; one that makes no sense keeps none of the others out. Needs a tokio runtime.
+    pub async fn add_contexts(&self, kubeconfig: &Path, contexts: &[String]) -> Result<(), ClusterError> {
+        Contexts::of(kubeconfig, contexts).take(self).await
     }
 
     /// Adds a member, or replaces it: controllers then look at what the new one has. Needs a tokio runtime.
     pub fn add(&self, name: &str, client: kube::Client) {
         let name: Arc<str> = Arc::from(name);
         let reach = Arc::new(Reach::new());
-        let cache = Cache::of_member(client.clone(), Arc::clone(&name));
+        let (client, probing_client) = match &self.manners {
+            Some(manners) => ((manners.working)(client.clone()), (manners.probing)(client)),
+            None => (client.clone(), client),
+        };
+        let cache = Cache::of_member(client, Arc::clone(&name));
         let probing = CancellationToken::new();
         let (probed, renewed, until) = (Arc::clone(&reach), cache.clone(), probing.clone());
         let span = tracing::info_span!("member", cluster = %name);
         let probe = async move {
-            let probe = probed.probe(client, || renewed.renew());
+            let probe = probed.probe(probing_client, || renewed.renew());
             until.run_until_cancelled(probe).await
         };
         tokio::spawn(probe.instrument(span));
@@ -144,6 +160,13 @@ impl Clusters {
             known.members.remove(name)
         });
         if let Some(member) = removed {
+            member.cache.stop().await;
+        }
+    }
+
+    /// Ends everything that goes on for the members.
+    pub(crate) async fn stop(&self) {
+        for member in self.change(|known| std::mem::take(&mut known.members)).into_values() {
             member.cache.stop().await;
         }
     }

@@ -113,6 +113,7 @@ mod cache;
 mod clock;
 mod clusters;
 mod conditions;
+mod contexts;
 mod controller;
 mod decode;
 mod dependency;

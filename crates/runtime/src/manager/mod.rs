@@ -29,8 +29,11 @@ pub use self::{
 };
 use crate::{
     actor::Actor,
+    clusters::{ClusterError, Clusters},
+    contexts::Contexts,
     controller::{Controller, Ground, Running, Settings},
-    metrics::Named,
+    fence::Fence,
+    metrics::{Metrics, Named},
     record::{Recorder, Replayers, Ring},
 };
 
@@ -85,6 +88,9 @@ pub enum ManagerError {
         /// After what time others take the lease.
         duration: Duration,
     },
+    /// The members cannot be read from the kubeconfig.
+    #[error("cannot find the member clusters")]
+    Members(#[source] ClusterError),
     /// Another process may lead now.
     #[error("the lease was lost: another process may act now")]
     LostLease,
@@ -138,6 +144,7 @@ impl Manager {
         let electing = polite(client.clone(), &electing, Pace::UNBOUNDED, &ground.metrics);
         let working = polite::fenced(client, agent, pace, &ground.metrics, &ground.fence);
         ground.cache = crate::cache::Cache::new(working);
+        ground.clusters = members(agent, pace, &ground.metrics, &ground.fence);
         let settings = Settings {
             workers: options.workers,
             namespaces: options.namespaces.clone(),
@@ -214,6 +221,7 @@ impl Manager {
             });
         }
         self.record()?;
+        let _following = self.follow_members().await?;
         let controllers: Vec<Box<dyn Standby>> = std::mem::take(&mut self.controllers)
             .into_iter()
             .map(|controller| controller.warm_up(&self.ground, self.settings.clone()))
@@ -232,6 +240,7 @@ impl Manager {
                 () = &mut stop => {
                     stopping.store(true, Ordering::Relaxed);
                     election.withdraw().await;
+                    self.ground.clusters.stop().await;
                     self.ground.cache.stop().await;
                     return Ok(());
                 }
@@ -263,6 +272,7 @@ impl Manager {
                 drop(leadership);
             }
         }
+        self.ground.clusters.stop().await;
         self.ground.cache.stop().await;
         ended
     }
@@ -299,6 +309,23 @@ impl Manager {
             let gauge = &self.ground.metrics.leading;
             gauge.get_or_create(&Named { name }).set(i64::from(leading));
         }
+    }
+
+    /// Adds the members that the options name, and keeps them in step with their kubeconfig while the answer lives.
+    async fn follow_members(&self) -> Result<JoinSet<()>, ManagerError> {
+        let mut following = JoinSet::new();
+        let Some(kubeconfig) = &self.options.member_kubeconfig else {
+            return Ok(following);
+        };
+        let mut contexts = Contexts::of(kubeconfig, &self.options.member_contexts);
+        match contexts.take(&self.ground.clusters).await {
+            Err(error @ ClusterError::Kubeconfig { .. }) => return Err(ManagerError::Members(error)),
+            // One cluster that cannot be used keeps nobody from working with the others.
+            Err(error) => tracing::error!(error = crate::request::chain(&error), "a member cannot be used"),
+            Ok(()) => {}
+        }
+        following.spawn(contexts.follow(self.ground.clusters.clone()));
+        Ok(following)
     }
 
     /// Finishes what is under way, in time and while it may.
@@ -366,6 +393,15 @@ fn lease_of(field_owner: &str) -> String {
     } else {
         name.to_owned()
     }
+}
+
+/// Members whose clients have the same manners as the home's, each at a pace of its own.
+fn members(user_agent: &str, pace: Pace, metrics: &Metrics, fence: &Fence) -> Clusters {
+    let manners = |pace: Pace| {
+        let (user_agent, metrics, fence) = (user_agent.to_owned(), metrics.clone(), fence.clone());
+        move |client| polite::fenced(client, &user_agent, pace, &metrics, &fence)
+    };
+    Clusters::with_manners(manners(pace), manners(Pace::UNBOUNDED))
 }
 
 /// The machine's name, for people who read the lease.

@@ -2,6 +2,7 @@
 
 mod actors;
 mod caches;
+mod contexts;
 mod dependencies;
 mod elections;
 mod evidence;

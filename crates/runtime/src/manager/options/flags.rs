@@ -80,6 +80,18 @@ pub(super) const FLAGS: &[Flag] = &[
         help: "Namespaces to watch, by commas; empty for all",
     },
     Flag {
+        name: "member-kubeconfig",
+        takes: Takes::Value,
+        default: "",
+        help: "Kubeconfig whose contexts are member clusters; followed as it changes; empty for none",
+    },
+    Flag {
+        name: "member-contexts",
+        takes: Takes::Values,
+        default: "",
+        help: "Contexts of it that are members, by commas; empty for all",
+    },
+    Flag {
         name: "workers",
         takes: Takes::Value,
         default: "4",

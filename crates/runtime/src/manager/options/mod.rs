@@ -39,6 +39,10 @@ pub struct Options {
     pub user_agent: String,
     /// The namespaces to watch; all without one.
     pub namespaces: Vec<String>,
+    /// The kubeconfig whose contexts are member clusters; there are none without one.
+    pub member_kubeconfig: Option<PathBuf>,
+    /// The contexts of it that are members; all without one.
+    pub member_contexts: Vec<String>,
     /// How many objects each controller works on at once.
     pub workers: usize,
     /// How many requests a second; without a bound if zero.
@@ -185,6 +189,8 @@ impl Options {
             trace_endpoint: value("trace-endpoint")?.endpoint()?,
             user_agent: value("user-agent")?.user_agent()?,
             namespaces: value("namespaces")?.namespaces()?,
+            member_kubeconfig: value("member-kubeconfig")?.unless_empty().map(PathBuf::from),
+            member_contexts: value("member-contexts")?.names(),
             workers: value("workers")?.at_least_one("is not a number of workers")?,
             qps: value("kube-api-qps")?.qps()?,
             burst: value("kube-api-burst")?.at_least_one("is not a number of requests")?,

@@ -184,3 +184,14 @@ fn an_error_names_the_place_that_the_value_came_from() {
     let not_text = std::os::unix::ffi::OsStringExt::from_vec(vec![0xff]);
     assert_eq!(with(not_text), "MOORLINE_WORKERS: \"\u{fffd}\" is not text");
 }
+
+#[test]
+fn members_are_named_by_flag_and_by_file() {
+    assert_eq!(parse(&[]).unwrap().member_kubeconfig, None, "nobody asked");
+    let options = parse(&["--member-kubeconfig=/here", "--member-contexts=east,west"]).unwrap();
+    assert_eq!(options.member_kubeconfig, Some(PathBuf::from("/here")));
+    assert_eq!(options.member_contexts, ["east", "west"]);
+    let options = parse_file("member-kubeconfig: /there\nmember-contexts: [north]\n").unwrap();
+    assert_eq!(options.member_kubeconfig, Some(PathBuf::from("/there")));
+    assert_eq!(options.member_contexts, ["north"]);
+}

@@ -81,6 +81,12 @@ impl Value {
         }
     }
 
+    /// Names by commas.
+    pub(super) fn names(&self) -> Vec<String> {
+        let names = self.text.split(',').map(str::trim).filter(|name| !name.is_empty());
+        names.map(str::to_owned).collect()
+    }
+
     /// Each is watched by itself, so one that cannot exist would never be in sync.
     pub(super) fn namespaces(self) -> Result<Vec<String>, OptionsError> {
         let is_letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
