@@ -5,6 +5,7 @@ use std::time::Duration;
 use moorline_plan::Failure;
 
 use crate::{
+    cache::Collection,
     controller::{Ground, Members},
     execute::{Expect, Write, refusal},
     object::Target,
@@ -17,12 +18,12 @@ use crate::{
 pub(crate) enum Passed {
     /// It has seen everything.
     Seen,
-    /// It was not fast enough: the next look takes these from the server itself.
-    Late(Vec<Target>),
+    /// It was not fast enough: until it has seen these, looks take them from the server itself.
+    Late(Vec<Write>),
 }
 
 /// Whether the cache has seen a write. What is not watched cannot be waited for.
-fn is_seen(home: &Sources, members: &Members, write: &Write) -> bool {
+pub(crate) fn is_seen(home: &Sources, members: &Members, write: &Write) -> bool {
     let member = match &write.target.cluster {
         Some(cluster) => match members.sources(cluster) {
             Some(member) => Some(member),
@@ -33,18 +34,18 @@ fn is_seen(home: &Sources, members: &Members, write: &Write) -> bool {
     let sources = member.as_deref().unwrap_or(home);
     let collections = sources.collections(&write.target.kind);
     match &write.expect {
-        Expect::Version(version) => collections.iter().all(|collection| {
-            // A watch of one namespace never hears of another.
-            let elsewhere = collection
-                .selection()
-                .namespace
-                .as_deref()
-                .is_some_and(|n| n != &*write.target.namespace);
-            elsewhere || collection.progress().version >= *version
-        }),
+        Expect::Version(version) => collections
+            .iter()
+            .all(|collection| !hears_of(collection, &write.target) || collection.progress().version >= *version),
         Expect::Gone(uid) => sources.find(&write.target).is_none_or(|object| object.uid() != &**uid),
         Expect::Unknown => collections.is_empty(),
     }
+}
+
+/// A watch of one namespace never hears of another.
+fn hears_of(collection: &Collection, target: &Target) -> bool {
+    let namespace = collection.selection().namespace.as_deref();
+    namespace.is_none_or(|namespace| namespace == &*target.namespace)
 }
 
 /// Waits until the cache has seen the writes, at most until the deadline.
@@ -71,7 +72,7 @@ pub(crate) async fn pass(
         return Passed::Seen;
     }
     writes.retain(|write| !is_seen(sources, members, write));
-    Passed::Late(writes.into_iter().map(|write| write.target).collect())
+    Passed::Late(writes)
 }
 
 /// Asks the server what became of a write whose answer was lost, until it tells.
@@ -100,7 +101,8 @@ async fn wait(home: &Sources, members: &Members, write: &Write) {
         .as_deref()
         .and_then(|cluster| members.sources(cluster));
     let sources = member.as_deref().unwrap_or(home);
-    for collection in sources.collections(&write.target.kind) {
+    let collections = sources.collections(&write.target.kind).iter();
+    for collection in collections.filter(|collection| hears_of(collection, &write.target)) {
         let mut progress = collection.subscribe();
         while !is_seen(home, members, write) {
             if progress.changed().await.is_err() {
@@ -114,14 +116,13 @@ async fn wait(home: &Sources, members: &Members, write: &Write) {
 #[derive(Default)]
 pub(crate) struct Answered {
     pub(crate) live: Live,
-    /// Of those in members, the ones that could not be read, and why not.
+    /// What could not be read, and why not.
     pub(crate) unknown: Vec<(Target, Failure)>,
 }
 
 /// Reads from the server itself what the cache was too late for.
 ///
-/// What cannot be read at home is left to the cache: it is the same server that fills it. In a member it stays unknown,
-/// since a write that was given up there may show long after the member is back.
+/// What cannot be read stays unknown: the cache is known to be behind, and a write that was given up may show later.
 pub(crate) async fn read_live(ground: &Ground, targets: impl IntoIterator<Item = Target>) -> Answered {
     let asking = targets.into_iter().filter_map(|target| {
         let way = ground.way_to(&target)?;
@@ -136,10 +137,8 @@ pub(crate) async fn read_live(ground: &Ground, targets: impl IntoIterator<Item =
             }
             Err(error) => {
                 tracing::warn!(%target, %error, "cannot read an object that the cache is late for");
-                if target.cluster.is_some() {
-                    let failure = refusal("look at", &target, &error);
-                    answered.unknown.push((target, failure));
-                }
+                let failure = refusal("look at", &target, &error);
+                answered.unknown.push((target, failure));
             }
         }
     }

@@ -29,7 +29,7 @@ use crate::{
     object::{Key, Object, Target},
     scales::{Asking, Scales},
     settled::Settled,
-    snapshot::{Caches, Entropy, Given, Reads},
+    snapshot::{Caches, Entropy, Given, Live, Reads},
     sources::Sources,
     watches::{Conditions, Deleted, Watches},
 };
@@ -60,7 +60,7 @@ pub(super) struct Mind<A: Actor> {
     events: Published,
     entropy: Entropy,
     /// What the cache was too late for, by the key that waits for it.
-    late: Mutex<HashMap<Key, BTreeSet<Target>>>,
+    late: Mutex<HashMap<Key, Vec<Write>>>,
 }
 
 impl<A: Actor> Mind<A> {
@@ -90,10 +90,35 @@ impl<A: Actor> Mind<A> {
         }
     }
 
-    /// The next look at a key takes these from the server itself.
-    pub(super) fn take_live(&self, key: Key, targets: impl IntoIterator<Item = Target>) {
+    /// Looks at a key take these from the server itself until the cache has seen them.
+    pub(super) fn take_live(&self, key: Key, writes: Vec<Write>) {
         let mut late = self.late.lock().expect("nothing panics while it holds this");
-        late.entry(key).or_default().extend(targets);
+        late.entry(key).or_default().extend(writes);
+    }
+
+    /// What the cache has not seen yet of what a key wrote.
+    fn still_late(&self, key: &Key) -> BTreeSet<Target> {
+        let mut late = self.late.lock().expect("nothing panics while it holds this");
+        let Some(writes) = late.get_mut(key) else {
+            return BTreeSet::new();
+        };
+        writes.retain(|write| !gate::is_seen(&self.sources, &self.members, write));
+        let targets = writes.iter().map(|write| write.target.clone()).collect();
+        if writes.is_empty() {
+            late.remove(key);
+        }
+        targets
+    }
+
+    /// What became of writes whose answers were lost is known once the server has been asked.
+    fn learn(&self, key: &Key, live: &Live) {
+        let mut late = self.late.lock().expect("nothing panics while it holds this");
+        let Some(writes) = late.get_mut(key) else { return };
+        for write in writes.iter_mut().filter(|write| write.expect == Expect::Unknown) {
+            if let Some(answer) = live.get(&write.target) {
+                write.expect = Expect::Version(answer.as_ref().map_or(0, Object::version));
+            }
+        }
     }
 
     /// Looks at an object and does what follows. Never panics, and never takes longer than it may.
@@ -156,15 +181,11 @@ impl<A: Actor> Mind<A> {
         writes: &Arc<Mutex<Vec<Write>>>,
         cancellation: &Cancellation,
     ) -> Result<Next, Failure> {
-        let late = self
-            .late
-            .lock()
-            .expect("nothing panics while it holds this")
-            .remove(key)
-            .unwrap_or_default();
-        let Answered { live, unknown } = gate::read_live(&self.ground, late).await;
-        if !unknown.is_empty() {
-            self.take_live(key.clone(), unknown.iter().map(|(target, _)| target.clone()));
+        let Answered { live, unknown } = gate::read_live(&self.ground, self.still_late(key)).await;
+        self.learn(key, &live);
+        if let Some((_, failure)) = unknown.iter().find(|(target, _)| target.cluster.is_none()) {
+            // Planning from what is known to be behind could do things twice.
+            return Err(Failure::retry(failure.message.clone()));
         }
         let own = Target {
             kind: self.watches.primary.clone(),

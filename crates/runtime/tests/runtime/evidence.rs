@@ -57,6 +57,7 @@ fn collect(seen: &Snapshot<Page>, draft: &mut Draft) -> Result<Verdict, Failure>
 }
 
 struct Collection {
+    ground: Ground,
     _server: moorline_apiserver::server::Embedded,
     wire: Wire,
     pages: Api<Page>,
@@ -66,11 +67,21 @@ struct Collection {
 
 impl Collection {
     async fn new() -> Self {
+        Self::within(&[]).await
+    }
+
+    async fn within(namespaces: &[&str]) -> Self {
         let (server, client) = server().await;
         let wire = Wire::new(server.service(), Accident::None);
-        let running = Controller::warm_up(&Collector, &Ground::new(wire.client()), Settings::default()).start();
+        let ground = Ground::new(wire.client());
+        let settings = Settings {
+            namespaces: namespaces.iter().map(ToString::to_string).collect(),
+            ..Settings::default()
+        };
+        let running = Controller::warm_up(&Collector, &ground, settings).start();
         let client: Client = client;
         let collection = Self {
+            ground,
             _server: server,
             wire,
             pages: Api::default_namespaced(client.clone()),
@@ -150,4 +161,61 @@ async fn what_is_being_deleted_is_not_deleted_again() {
         .patch("slow", &PatchParams::default(), &free)
         .await
         .unwrap();
+}
+
+impl Collection {
+    /// How often the gate said so.
+    fn gated(&self, result: &str) -> usize {
+        let text = self.ground.metrics.to_text();
+        let counted = format!("moorline_read_your_writes_total{{controller=\"collector\",result=\"{result}\"}} ");
+        let line = text.lines().find_map(|line| line.strip_prefix(&counted));
+        line.map_or(0, |count| count.parse().expect("a count is a number"))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_in_one_namespace_is_not_waited_for_in_another() {
+    let collection = Collection::within(&["another", "default"]).await;
+    collection.create("orphan", json!({})).await;
+    eventually("it is adopted", || async {
+        (collection.owners("orphan").await == 1).then_some(())
+    })
+    .await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert!(collection.gated("seen") > 0);
+    assert_eq!(collection.gated("late"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_cache_is_late_for_is_read_from_the_server_until_it_is_seen() {
+    let collection = Collection::new().await;
+    let map = json!({ "metadata": { "name": "orphan", "labels": { "page": "b" } } });
+    collection
+        .maps
+        .create(&PostParams::default(), &read(map))
+        .await
+        .unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    // From here on the cache hears of no config map, and so not of the adoption.
+    collection.wire.hold("configmaps");
+    let created = collection
+        .pages
+        .create(&PostParams::default(), &page("b", "one", 0))
+        .await;
+    created.unwrap();
+    for text in ["two", "three", "four"] {
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        let text = Patch::Merge(json!({ "spec": { "text": text } }));
+        collection
+            .pages
+            .patch("b", &PatchParams::default(), &text)
+            .await
+            .unwrap();
+    }
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert_eq!(collection.owners("orphan").await, 1);
+    assert!(collection.gated("late") > 0);
+    let adoptions = |line: &&String| line.starts_with("PATCH") && line.contains("/configmaps/orphan");
+    let log = collection.wire.log();
+    assert_eq!(log.iter().filter(adoptions).count(), 1, "{log:?}");
 }
