@@ -42,6 +42,8 @@ struct Owned {
     /// The version at which something was last added or taken away. It outlives the objects, so that names that are
     /// made from it do not come back after a deletion.
     changed: u64,
+    /// Whether the owner itself is gone, so that nobody asks any more.
+    is_gone: bool,
 }
 
 struct Declared {
@@ -164,10 +166,13 @@ impl Table {
         self.by_owner.get(uid).map_or(0, |owned| owned.changed)
     }
 
-    /// Forgets an owner that is gone and owns nothing any more.
+    /// Forgets an owner that is gone, at the latest with the last that it owned.
     pub(crate) fn forget_owner(&mut self, uid: &str) {
-        if self.by_owner.get(uid).is_some_and(|owned| owned.places.is_empty()) {
-            self.by_owner.remove(uid);
+        if let Some(owned) = self.by_owner.get_mut(uid) {
+            owned.is_gone = true;
+            if owned.places.is_empty() {
+                self.by_owner.remove(uid);
+            }
         }
     }
 
@@ -281,6 +286,9 @@ impl Table {
             if let Some(owned) = self.by_owner.get_mut(&uid) {
                 owned.places.retain(|other| *other != place);
                 owned.changed = owned.changed.max(gone.unwrap_or(0));
+                if owned.is_gone && owned.places.is_empty() {
+                    self.by_owner.remove(&uid);
+                }
             }
         }
         for pair in &object.meta().labels {
@@ -384,6 +392,19 @@ mod tests {
         let mut names: Vec<_> = objects.into_iter().map(|object| object.name().to_owned()).collect();
         names.sort();
         names
+    }
+
+    #[test]
+    fn an_owner_that_went_first_is_forgotten_with_the_last_that_it_owned() {
+        let mut table = Table::default();
+        table.put(pod("a", "a", 1, "web", Some("o"))).unwrap();
+        table.put(pod("b", "b", 2, "web", Some("stays"))).unwrap();
+        table.forget_owner("o");
+        assert_eq!(names(table.owned_by("o")), ["a"]);
+        table.remove("n", "a", "a", 3).unwrap();
+        table.remove("n", "b", "b", 4).unwrap();
+        assert_eq!(table.ownership_changed("stays"), 4, "names are made from it");
+        assert_eq!(table.by_owner.len(), 1);
     }
 
     #[test]

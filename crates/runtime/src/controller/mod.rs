@@ -32,6 +32,7 @@ use crate::{
     reach::Way,
     record::Recorder,
     scales::Scales,
+    settled::Settled,
     sources::Sources,
     watches::{MANAGED_LABEL, Watches},
 };
@@ -152,6 +153,7 @@ impl<A: Actor> Controller<A> {
                 collection.declare_index(&index_of(actor.name(), dependency), Arc::clone(&values));
             }
         }
+        let settled = Arc::<Settled>::default();
         for kind in watches.kinds.keys() {
             for collection in sources.collections(kind) {
                 let route = Route {
@@ -160,6 +162,7 @@ impl<A: Actor> Controller<A> {
                     queue: queue.clone(),
                     kind: kind.clone(),
                     actor: Arc::from(actor.name()),
+                    settled: Arc::clone(&settled),
                 };
                 listening.push(collection.listen(move |event| route.take(event)));
             }
@@ -171,7 +174,15 @@ impl<A: Actor> Controller<A> {
                 queue.add(key);
             })
         });
-        let mind = Arc::new(Mind::new(actor, watches, sources, scales, ground.clone(), settings));
+        let mind = Arc::new(Mind::new(
+            actor,
+            watches,
+            sources,
+            scales,
+            settled,
+            ground.clone(),
+            settings,
+        ));
         let stop = CancellationToken::new();
         if !mind.watches.spread.is_empty() {
             let owners = members::Owners {
@@ -267,6 +278,7 @@ struct Route {
     queue: KeyQueue,
     kind: crate::kind::Kind,
     actor: Arc<str>,
+    settled: Arc<Settled>,
 }
 
 impl Route {
@@ -276,6 +288,9 @@ impl Route {
         } else {
             Ask::now()
         };
+        if event.new.is_none() {
+            self.settled.forget(&event.object().target());
+        }
         let watched = &self.watches.kinds[&self.kind];
         if self.kind == self.watches.primary {
             self.queue.add_with(event.key(), ask);

@@ -76,6 +76,20 @@ impl<K: serde::de::DeserializeOwned + Send + Sync + 'static> Plans<K> {
         self.farewell.as_ref().map(|(name, _)| *name)
     }
 
+    /// A plan that does nothing but tell of a failure.
+    pub(crate) fn apologise(&self, object: &Object, failure: &Failure) -> Result<Made, Failure> {
+        Ok(Made {
+            built: self.apology.build(object)?,
+            account: Account {
+                finalizing: object.is_deleting(),
+                trouble: vec![(failure.class, failure.message.clone())],
+                ..Account::default()
+            },
+            panicked: false,
+            answers: Answers::new(),
+        })
+    }
+
     /// Makes the plan. What cannot be planned still gets a status.
     pub(crate) fn make(&self, object: &Object, given: Given, reads: Reads) -> Result<Made, Failure> {
         let mut account = Account {

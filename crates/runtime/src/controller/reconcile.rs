@@ -34,6 +34,9 @@ use crate::{
     watches::{Conditions, Deleted, Watches},
 };
 
+/// How long it may take to tell that a look was cut off.
+const APOLOGY: Duration = Duration::from_secs(5);
+
 /// What becomes of a key after its reconcile.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Next {
@@ -56,7 +59,7 @@ pub(super) struct Mind<A: Actor> {
     pub(super) ground: Ground,
     pub(super) settings: Settings,
     pub(super) metrics: ControllerMetrics,
-    settled: Settled,
+    settled: Arc<Settled>,
     events: Published,
     entropy: Entropy,
     /// What the cache was too late for, by the key that waits for it.
@@ -69,6 +72,7 @@ impl<A: Actor> Mind<A> {
         watches: Watches,
         sources: Arc<Sources>,
         scales: Option<Arc<Scales>>,
+        settled: Arc<Settled>,
         ground: Ground,
         settings: Settings,
     ) -> Self {
@@ -84,7 +88,7 @@ impl<A: Actor> Mind<A> {
             ground,
             settings,
             entropy: Entropy::fresh(),
-            settled: Settled::default(),
+            settled,
             events: Published::default(),
             late: Mutex::default(),
         }
@@ -135,14 +139,15 @@ impl<A: Actor> Mind<A> {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => {
                 self.metrics.timeouts.inc();
-                Err(Failure::retry(format!(
-                    "it took longer than {:?}",
-                    self.settings.timeout
-                )))
+                let failure = Failure::retry(format!("it took longer than {:?}", self.settings.timeout));
+                self.apologise(key, &failure, &writes, cancellation).await;
+                Err(failure)
             }
             Err(panic) => {
                 self.metrics.panics.inc();
-                Err(Failure::retry(format!("it panicked: {}", words_of(&*panic))))
+                let failure = Failure::retry(format!("it panicked: {}", words_of(&*panic)));
+                self.apologise(key, &failure, &writes, cancellation).await;
+                Err(failure)
             }
         };
         let (next, result) = match result {
@@ -174,6 +179,43 @@ impl<A: Actor> Mind<A> {
         (next, writes)
     }
 
+    /// A look that was cut off has told nobody. The status says at least that, if it can be written soon.
+    async fn apologise(
+        &self,
+        key: &Key,
+        failure: &Failure,
+        writes: &Arc<Mutex<Vec<Write>>>,
+        cancellation: &Cancellation,
+    ) {
+        let Some(object) = self.sources.find(&self.target_of(key)) else {
+            return;
+        };
+        let now = self.ground.time.now();
+        let telling = async {
+            // Where conditions are the actor's own, only it could word them.
+            if let (Conditions::Written, Ok(made)) = (&self.watches.conditions, self.plans.apologise(&object, failure))
+            {
+                // It ends in the failure that it tells of.
+                drop(self.run(&object, made, now, None, writes, cancellation).await);
+            } else {
+                self.warn(&object, "ReconcileFailed", &failure.message, now).await;
+            }
+        };
+        let telling = AssertUnwindSafe(tokio::time::timeout(APOLOGY, telling)).catch_unwind();
+        if !matches!(telling.await, Ok(Ok(()))) {
+            tracing::warn!(object = %key, error = %failure, "a failure could not be told in the status");
+        }
+    }
+
+    fn target_of(&self, key: &Key) -> Target {
+        Target {
+            kind: self.watches.primary.clone(),
+            namespace: Arc::clone(&key.namespace),
+            name: Arc::clone(&key.name),
+            cluster: None,
+        }
+    }
+
     async fn look(
         &self,
         key: &Key,
@@ -187,15 +229,9 @@ impl<A: Actor> Mind<A> {
             // Planning from what is known to be behind could do things twice.
             return Err(Failure::retry(failure.message.clone()));
         }
-        let own = Target {
-            kind: self.watches.primary.clone(),
-            namespace: Arc::clone(&key.namespace),
-            name: Arc::clone(&key.name),
-            cluster: None,
-        };
+        let own = self.target_of(key);
         let cached = || self.sources.find(&own);
         let Some(object) = live.get(&own).cloned().unwrap_or_else(cached) else {
-            self.settled.forget(&own);
             if let Some(scales) = &self.scales {
                 scales.settle(key, &BTreeSet::new());
             }
