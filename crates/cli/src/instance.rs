@@ -8,6 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail};
+use moorline_network::Ranges;
 use moorline_node::{MachineConfig, NodeConfig, SimulatedConfig, container::rootless};
 
 /// An instance, running or not.
@@ -142,6 +143,22 @@ impl Instance {
 
     pub(crate) fn remember_port(&self, port: u16) -> Result<()> {
         fs::write(self.directory.join("port"), port.to_string()).context("cannot remember the port")
+    }
+
+    /// The addresses that it had the last time: those of services are part of its data.
+    pub(crate) fn last_ranges(&self) -> Result<Option<Ranges>> {
+        let path = self.directory.join("ranges");
+        let text = match fs::read_to_string(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            text => text.with_context(|| format!("cannot read {}", path.display()))?,
+        };
+        let ranges = serde_json::from_str(&text).with_context(|| format!("{} is damaged", path.display()))?;
+        Ok(Some(ranges))
+    }
+
+    pub(crate) fn remember_ranges(&self, ranges: &Ranges) -> Result<()> {
+        let text = serde_json::to_string(ranges).context("cannot write down the ranges of addresses")?;
+        fs::write(self.directory.join("ranges"), text).context("cannot remember the ranges of addresses")
     }
 
     /// The machine that this instance is.

@@ -337,11 +337,13 @@ async fn serve(instance: &Instance, arguments: &Arguments) -> Result<()> {
     }
     config.pressure.hold = Duration::try_from(arguments.eviction_pressure_transition_period)
         .context("--eviction-pressure-transition-period is less than nothing")?;
+    config.ranges = instance.last_ranges()?;
     let purged = config.clone();
     let network = Machine::open_network(&config)
         .await
         .context("cannot open the network of pods")?;
     let ranges = network.ranges();
+    instance.remember_ranges(&ranges)?;
     let server = ApiServer::start(Config {
         directory: Some(instance.directory().join("api")),
         listener: Some(listener(instance, arguments)?),

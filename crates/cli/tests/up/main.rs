@@ -133,6 +133,28 @@ fn clients_find_it_where_it_was_unless_somebody_else_is_there() {
     instance.ok(&["down", "--purge"]);
 }
 
+/// Services keep their addresses, so an instance cannot take others when somebody else has those.
+#[test]
+fn services_are_where_they_were_or_it_is_said_who_is_there() {
+    let Some(instance) = Instance::new() else { return };
+    instance.ok(&["up", "--detach", "--nodes", "1"]);
+    let service = ["get", "service", "kubernetes", "-o", "jsonpath={.spec.clusterIP}"];
+    let before = instance.kubectl_ok(&service);
+    instance.ok(&["down"]);
+    let route = |verb: &str| {
+        let done = Command::new("ip").args(["route", verb, "blackhole", &before]).status();
+        assert!(done.unwrap().success(), "ip route {verb} blackhole {before}");
+    };
+    route("add");
+    let refused = instance.moorline(&["up", "--detach", "--nodes", "1"]);
+    route("del");
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && said.contains("overlaps"), "{said}");
+    instance.ok(&["up", "--detach", "--nodes", "1"]);
+    assert_eq!(instance.kubectl_ok(&service), before);
+    instance.ok(&["down", "--purge"]);
+}
+
 #[test]
 fn a_node_can_be_stopped_and_started_again() {
     let Some(instance) = Instance::new() else { return };
